@@ -188,12 +188,6 @@ def gaps(backend: str) -> Any:
     return answer(backend, "facts")["gaps"]
 
 
-def needs_a_real_model(backend: str) -> None:
-    """Skip the test for the backend whose model computes nothing of the digits."""
-    if BACKENDS[backend].model == "fake":
-        pytest.skip("a fake model computes nothing")
-
-
 def needs(backend: str, capability: str, name: str) -> None:
     """Skip the test where the backend lacks the capability, and name the gap that it declares.
 

@@ -1,4 +1,4 @@
-"""What the JAX backend does, seen in processes of its own: ``python -m support.jax_seen QUESTION …`` prints JSON.
+"""What the JAX backend does, seen in processes of its own: ``python -m support.jax_seen`` prints JSON.
 
 Keras takes its backend once per process, and JAX its threads, so each question is asked in a fork of a process that only imported.
 """
@@ -23,8 +23,7 @@ import psutil
 from keras import layers
 
 from sweeprof.backends import named
-from sweeprof.backends.jax.adapter import JaxBackend
-from sweeprof.counting.formulas import Formulas
+from sweeprof.backends.jax.adapter import JaxBackend, parted
 from sweeprof.datasets.arrays import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import measure, measure_training
@@ -33,7 +32,7 @@ from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.compared_rows import deviations_of
 from sweeprof.results.record import Protocol
 from sweeprof.targets import builder
-from sweeprof.zoo import lenet5, mlp
+from sweeprof.zoo import mlp
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)
 
@@ -143,13 +142,10 @@ def training() -> Any:
 def recipes() -> Any:
     """Every optimizer and loss by name takes its steps; every phase takes time."""
     backend, found = started(), {}
-    model = backend.load(
-        lambda: keras.Sequential([keras.Input((4,)), layers.BatchNormalization(), layers.Dense(3)]), "cpu", None
-    )
+    parts = [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(3)]
+    model = backend.load(lambda: keras.Sequential(parts), "cpu", None)
     batch = model.put(Inputs((TensorSpec((8, 4)),)))
-    for optimizer, loss in (
-        ("momentum", "mean"), ("adam", "cross_entropy"), ("adamw", "mean"), ("none", "mse"),
-    ):  # fmt: skip
+    for optimizer, loss in {"momentum": "mean", "adam": "cross_entropy", "adamw": "mean", "none": "mse"}.items():
         with backend.training(model, batch, np.zeros(8, int), TrainingConfig(optimizer, loss)) as step:
             timing = measure_training(step, SHORT, model.clock())
         found[optimizer] = {name: min(seconds) for name, seconds in timing.phases.items()}
@@ -233,17 +229,6 @@ def building() -> Any:
     return {"difference": float(np.abs(quickly - dense().get_weights()[0]).max()), "after": after}
 
 
-def counting() -> Any:
-    """By the walk over the layers."""
-    images = Inputs((TensorSpec((2, 1, 32, 32)),))
-    backend = started()
-    table = backend.analyze(lenet5.keras_model, images, 1, Formulas())
-    step = backend.analyze_training(lenet5.keras_model, images, 1, Formulas())
-    layers = {"macs": table.macs, "flops": table.flops, "ops": table.ops, "params": table.params}
-    trained = {"backward": step.backward_macs, "estimated": step.estimated}
-    return {"layers": layers, "trained": trained, "uncovered": table.uncovered}
-
-
 def borrowing() -> Any:
     """A model in a caller's hands, of Keras on JAX."""
     jax.config.update("jax_disable_most_optimizations", True)
@@ -273,33 +258,91 @@ def precisions() -> Any:
     return found
 
 
+class Switched(keras.Model):  # type: ignore[misc]
+    """What it computes is chosen by arguments that are no arrays; it knows how often it was traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.traced = layers.Dense(2, kernel_initializer="ones"), 0
+
+    def call(self, x: Any, flag: Any = False, how: str = "sum", times: int = 1, training: Any = None) -> Any:
+        self.traced += 1
+        y = self.dense(x)
+        for _ in range(times):
+            y = 2 * y if flag else y
+        return {"sum": y, "difference": -y}[how]
+
+
+def two_outputs() -> Any:
+    x = keras.Input((4,))
+    logits = layers.Dense(3, kernel_initializer="zeros", name="logits")(x)
+    return keras.Model(x, {"logits": logits, "aux": layers.Dense(5, name="aux")(x)})
+
+
+def arguments() -> Any:
+    """Which output is the first, and arguments that are no arrays; jit and eager."""
+    started()
+    found: dict[str, Any] = {}
+    ones, rows = np.ones((1, 3), np.float32), Inputs((TensorSpec((2, 4)),))
+    for mode in ("jit", "eager"):
+        backend = JaxBackend(mode=mode)
+        switched = backend.load(Switched, "cpu", None)
+
+        def answer(inputs: Inputs, model: Any = switched) -> Any:
+            with model.stepping(model.put(inputs)) as step:
+                return model.host_outputs(step()).tolist()
+
+        def loss(build: Any, inputs: Inputs, targets: Any, name: str, backend: Any = backend) -> float:
+            model = backend.load(build, "cpu", None)
+            with backend.training(model, model.put(inputs), targets, TrainingConfig("sgd", name)) as step:
+                value = step.forward()
+                step.backward(value)
+                return float(value)
+
+        calls: list[dict[str, Any]] = [
+            *({}, {"flag": True}, {"flag": True, "times": 3}, {"how": "difference"}, {"flag": 1}, {"flag": True}),
+        ]
+        answers = [answer(Inputs((ones,), kwargs)) for kwargs in calls]
+        seen = switched.native.traced
+        answer(Inputs((ones + 1,), {"flag": True}))
+        found[mode] = {
+            "functional": outputs(backend, two_outputs, rows).shape,
+            "plain": outputs(backend, lambda: lambda x: {"z": [x + 1], "a": x, "text": None}, Inputs((ones,))).tolist(),
+            "cross_entropy": loss(two_outputs, rows, np.zeros(2, int), "cross_entropy"),
+            "mean": loss(Switched, Inputs((ones,), {"flag": True}), None, "mean"),
+            "answers": answers,
+            "traced again": switched.native.traced - seen,
+        }
+    one, two, yes, number, again = (parted(Inputs((), {"some": some}))[0] for some in ({1}, {2}, True, 1, 1))
+    equal = [one == one, one == two, yes == number, number == again, len({one, two, yes, number, again})]  # noqa: PLR0124
+    return {**found, "equal": equal}
+
+
+ASKED = (
+    zoo,
+    times,
+    training,
+    recipes,
+    refusals,
+    shapes_of_inputs,
+    building,
+    borrowing,
+    precisions,
+    arguments,
+)
 QUESTIONS: dict[str, Callable[[], Any]] = {
     "one_thread": partial(threads, 1),
     "two_threads": partial(threads, 2),
-    **{
-        f.__name__: f
-        for f in (
-            zoo,
-            times,
-            training,
-            recipes,
-            refusals,
-            shapes_of_inputs,
-            building,
-            counting,
-            borrowing,
-            precisions,
-        )
-    },
+    **{function.__name__: function for function in ASKED},
 }
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for name in sys.argv[1:]:
+        for name, asked in QUESTIONS.items():
             if os.fork() == 0:
                 try:
-                    (Path(folder) / name).write_text(json.dumps(QUESTIONS[name]()))
+                    (Path(folder) / name).write_text(json.dumps(asked()))
                 except BaseException:
                     (Path(folder) / name).write_text(json.dumps({"trace": traceback.format_exc()}))
                 finally:

@@ -21,24 +21,40 @@ from sweeprof.results.layers import LayerTable
 Shape = tuple[int, ...]
 
 
+def node(op: str, inputs: str, outputs: str, name: str = "", **attributes: Any) -> Any:
+    """A node whose inputs and outputs are words; a dash is one that is omitted."""
+    given, made = (["" if word == "-" else word for word in words.split()] for words in (inputs, outputs))
+    return helper.make_node(op, given, made, name or None, **attributes)
+
+
+def given(name: str, value: Any) -> Any:
+    """An input: as it is described, of the type and shape of an array, or of floats of a shape whose batch size is open."""
+    if isinstance(value, onnx.ValueInfoProto):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *value[1:]] if value else [])
+
+
 def saved(
     folder: Path,
     nodes: Sequence[Any],
-    inputs: dict[str, Shape],
-    weights: dict[str, Any],
+    inputs: Mapping[str, Any],
+    weights: Mapping[str, Any],
     outputs: Sequence[str] = ("y",),
     opset: int = 23,
 ) -> str:
-    """The path of a model whose inputs have a batch size of their own name."""
-    given = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape[1:]] if shape else [])
-        for name, shape in inputs.items()
-    ]
-    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
-    graph = helper.make_graph(list(nodes), "graph", given, results, initializers)
+    """The path of a model; its inputs are what ``given`` takes."""
+    graph = helper.make_graph(
+        list(nodes),
+        "graph",
+        [given(name, value) for name, value in inputs.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
     domains = sorted({node.domain for node in nodes} - {""})
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    versions = {"ai.onnx.ml": 2}
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(name, versions.get(name, 1)) for name in domains)]
     path = folder / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(path))
     return str(path)
@@ -48,13 +64,14 @@ def counted(path: str, *shapes: Shape, formulas: Formulas = DEFAULTS) -> LayerTa
     return count_file(OnnxFile(path).known(), shapes, {}, formulas)
 
 
-def one(folder: Path, op: str, inputs: Sequence[Shape], weights: dict[str, Any], **attributes: Any) -> LayerTable:
-    """A graph of one node: inputs ``a``, ``b`` … and then the weights, where an empty name stands for none."""
-    names = [chr(ord("a") + index) for index in range(len(inputs))]
-    node = helper.make_node(op, [*names, *weights], ["y"], op, **attributes)
+def one(
+    folder: Path, op: str, inputs: Sequence[Shape], weights: Mapping[str, Any], opset: int = 23, **attributes: Any
+) -> LayerTable:
+    """A graph of one node: inputs ``a``, ``b`` … and then the weights, where None is one that is omitted."""
+    given = dict(zip("abcdefgh", inputs, strict=False))
     held = {name: value for name, value in weights.items() if value is not None}
-    node.input[:] = [name if name in names or name in held else "" for name in node.input]
-    return counted(saved(folder, [node], dict(zip(names, inputs, strict=True)), held), *inputs)
+    made = helper.make_node(op, [*given, *(name if name in held else "" for name in weights)], ["y"], op, **attributes)
+    return counted(saved(folder, [made], given, held, opset=opset), *inputs)
 
 
 def floats(*shape: int) -> Any:
@@ -75,20 +92,10 @@ def call(
     """A file of one node whose operands are inputs of these types and shapes, apart from those that are weights; None: omitted."""
     names = ["" if value is None else f"x{index}" for index, value in enumerate(operands)]
     results = [f"y{index}" for index in range(outputs)]
-    node = helper.make_node(op, names, results, op, domain=domain, **attributes)
-    given, held = [], []
-    for index, (name, value) in enumerate(zip(names, operands, strict=True)):
-        if value is not None and index in weights:
-            held.append(numpy_helper.from_array(value, name))
-        elif value is not None:
-            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-            given.append(helper.make_tensor_value_info(name, kind, value.shape))
-    made = [helper.make_empty_tensor_value_info(name) for name in results]
-    graph = helper.make_graph([node], op, given, made, held)
-    opsets = [helper.make_opsetid("", version)] + ([helper.make_opsetid(domain, 1)] if domain else [])
-    path = folder / f"{op}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(path))
-    return str(path)
+    made = helper.make_node(op, names, results, op, domain=domain, **attributes)
+    inputs = {name: value for name, value in zip(names, operands, strict=True) if value is not None}
+    held = {f"x{index}": inputs.pop(f"x{index}") for index in weights if operands[index] is not None}
+    return saved(folder, [made], inputs, held, results, version)
 
 
 def graph_of(path: str, feeds: Mapping[str, Any]) -> OnnxGraph:

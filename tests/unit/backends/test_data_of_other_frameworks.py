@@ -1,8 +1,10 @@
-"""Every backend takes batches of every framework: for counts, times, quality and training."""
+"""Every backend takes batches of every framework and of any length: for counts, times, quality and training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,15 +16,22 @@ from jax import numpy as jnp
 from torch.utils.data import DataLoader, TensorDataset
 
 import sweeprof
+from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
+from sweeprof.backends.onnxruntime.exporting import Exporter
+from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.datasets import Split
+from sweeprof.datasets.collate import Pad
+from sweeprof.errors import UserError
 from sweeprof.nested import array_of
 from sweeprof.profiling.session import BuiltSession
+from sweeprof.zoo import lenet5
 
 QUICK = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
 RANDOM = np.random.default_rng(0)
 SAMPLES, CLASSES = RANDOM.standard_normal((24, 8), np.float32), RANDOM.integers(0, 3, 24)
 WEIGHTS = RANDOM.standard_normal((8, 3), np.float32)
+converting = pytest.mark.usefixtures("converted_in_forks")
 ACCURACY = float((np.argmax(SAMPLES @ WEIGHTS, 1) == CLASSES).mean())
 
 
@@ -85,25 +94,21 @@ def test_frameworks(backend: str, kind: str) -> None:
     assert figures(model, DATA[kind](), backend) == [pytest.approx(ACCURACY), 24]
 
 
+CONVERTED = [(b, Net) for b in ("onnxruntime", "openvino")] + [
+    (b, keras_model) for b in ("onnxruntime", "openvino", "litert")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("converted_in_forks")
-@pytest.mark.parametrize(
-    ("backend", "made"),
-    [
-        ("onnxruntime", Net),
-        ("openvino", Net),
-        ("onnxruntime", keras_model),
-        ("openvino", keras_model),
-        ("litert", keras_model),
-    ],
-)
+@converting
+@pytest.mark.parametrize(("backend", "made"), CONVERTED)
 def test_converted_models(backend: str, made: Callable[[], Any]) -> None:
     for kind, data in DATA.items():
         assert figures(made(), data(), backend) == [pytest.approx(ACCURACY), 24], kind
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("converted_in_forks")
+@converting
 def test_types_that_numpy_does_not_have() -> None:
     data = [(torch.from_numpy(SAMPLES).bfloat16().requires_grad_(), torch.from_numpy(CLASSES))]
     assert figures(Net(), data, "onnxruntime")[1] == 24
@@ -115,9 +120,8 @@ def test_types_that_numpy_does_not_have() -> None:
 @pytest.mark.parametrize("kind", ["tf.data", "torch's loader", "JAX", "a tuple"])
 def test_training(backend: str, kind: str) -> None:
     model = Net() if backend == "torch" else keras_model()
-    profiler = sweeprof.Profiler(
-        model, DATA[kind](), backend=backend, mode="training", loss="cross_entropy", protocol=QUICK
-    )
+    settings: dict[str, Any] = {"mode": "training", "loss": "cross_entropy", "protocol": QUICK}
+    profiler = sweeprof.Profiler(model, DATA[kind](), backend=backend, **settings)
     found = profiler.compute("latency/iteration")
     assert found.value is not None, found.reason
 
@@ -141,3 +145,188 @@ def test_a_dataset_whose_batches_are_made_by_a_framework(made: Callable[[Any], A
     session = BuiltSession(backend=TorchBackend(), build=Net, dataset=Collated(), batch_size=8)
     quality: Any = session.run("quality")
     assert np.equal(quality.predictions, CLASSES).mean() == pytest.approx(ACCURACY)
+
+
+# Figures of quality, and data of several kinds
+
+
+LOGITS = np.array([[3, 1, 2, 0, -1, -2, -3]] * 3 + [[0, 0, 0, 0, 0, 0, 9]] * 2, np.float32)
+WANTED = np.array([0, 2, 6, 6, 1])
+"""First, second and last of their samples, first, and third of six alike after the first: right for two, among five for four."""
+EXPECTED = {"quality/accuracy": 2 / 5, "quality/error": 3 / 5, "quality/top5": 4 / 5}
+LOSS = float(
+    np.mean([math.log(sum(map(math.exp, row))) - row[c] for row, c in zip(LOGITS.tolist(), WANTED, strict=True)])
+)
+
+
+def answering() -> Any:
+    """Returns its inputs."""
+    given = keras.Input((7,), name="inputs")
+    return keras.Model(given, keras.layers.Activation("linear")(given))
+
+
+def batched(of: Callable[[Any], Any]) -> list[Any]:
+    """Of three and two samples: the mean of the batches' means would be another figure."""
+    return [(of(LOGITS[:3]), of(WANTED[:3])), (of(LOGITS[3:]), of(WANTED[3:]))]
+
+
+@pytest.mark.parametrize("data", [batched(np.asarray), iter(batched(tf.constant))], ids=["arrays", "a generator"])
+def test_figures_are_those_counted_by_hand(data: Any) -> None:
+    profiler = sweeprof.Profiler(answering(), data)
+    found = profiler.compute_all([*EXPECTED, "quality/loss", "latency/evaluate"])
+    assert {name: found[name].value for name in EXPECTED} == pytest.approx(EXPECTED)
+    assert found["quality/loss"].value == pytest.approx(LOSS, rel=1e-6)
+    assert profiler.compute("quality/topk", k=2).value == pytest.approx(3 / 5)
+    assert found["latency/evaluate"].value is not None
+
+
+def test_a_keras_model_and_its_torch_twin_on_the_same_loader() -> None:
+    """The loader gives images as torch has them; a pattern moves their channels for Keras."""
+    random = np.random.default_rng(0)
+    images = torch.from_numpy(random.standard_normal((12, 1, 32, 32), np.float32))
+    loader = DataLoader(TensorDataset(images, torch.arange(12) % 10), batch_size=5)
+    names = ["quality/accuracy", "quality/loss", "quality/top5"]
+    theirs = sweeprof.Profiler(lenet5.torch_model(), loader).compute_all(names)
+    ours = sweeprof.Profiler(
+        lenet5.keras_model(),
+        loader,
+        input_pattern=lambda batch: sweeprof.Inputs((np.moveaxis(batch[0].numpy(), 1, -1),)),
+    ).compute_all(names)
+    assert {name: m.value for name, m in ours.items()} == pytest.approx(
+        {name: m.value for name, m in theirs.items()}, rel=1e-4
+    )
+
+
+def test_data_without_end() -> None:
+    endless = tf.data.Dataset.from_tensor_slices((LOGITS, WANTED)).batch(3).repeat()
+    profiler = sweeprof.Profiler(answering(), endless)
+    with pytest.raises(UserError, match=r"data: '_RepeatDataset' never ends \(repeat\(\)\), .* take\(n\)"):
+        profiler.run("quality")
+    assert sweeprof.Profiler(answering(), endless.take(4)).compute("quality/accuracy").value == pytest.approx(2 / 5)
+    assert profiler.session.inputs().args[0].shape == (3, 7)  # one batch of it can be timed
+
+
+def test_a_model_of_several_inputs_from_a_dataset() -> None:
+    first, second = keras.Input((7,), name="first"), keras.Input((7,), name="second")
+    model = keras.Model([first, second], keras.layers.Add()([first, second]))
+    for batch in (((LOGITS, LOGITS), WANTED), ({"first": LOGITS, "second": LOGITS}, WANTED)):
+        data = tf.data.Dataset.from_tensor_slices(batch).batch(3)
+        assert sweeprof.Profiler(model, data).compute("quality/accuracy").value == pytest.approx(2 / 5)
+
+
+# Batches of different lengths on run-times of files: outputs are those of the framework, and no batch is left out
+
+
+class Classifier(torch.nn.Module):
+    """Attention over the ids of a text, without its padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(50, 16)
+        self.places = torch.nn.Embedding(64, 16)
+        self.query, self.key = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+        self.output = torch.nn.Linear(16, 3)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(input_ids) + self.places(torch.arange(input_ids.shape[1], device=input_ids.device))
+        scores = self.query(x) @ self.key(x).transpose(1, 2)
+        x = scores.masked_fill(attention_mask[:, None] == 0, -1e9).softmax(-1) @ x
+        mask = attention_mask[..., None].to(x.dtype)
+        pooled: torch.Tensor = self.output((x * mask).sum(1) / mask.sum(1))
+        return pooled
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm = torch.nn.LSTM(4, 8, batch_first=True)
+        self.output = torch.nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last: torch.Tensor = self.output(self.lstm(x)[0][:, -1])
+        return last
+
+
+def texts(lengths: list[int]) -> Iterator[Any]:
+    for length, rows in zip(lengths, [4] * (len(lengths) - 1) + [2], strict=True):
+        ids = RANDOM.integers(0, 50, (rows, length))
+        mask = np.ones_like(ids)
+        mask[0, length // 2 + 1 :] = 0
+        yield {"input_ids": ids, "attention_mask": mask}, RANDOM.integers(0, 3, rows)
+
+
+def waves(lengths: list[int]) -> Iterator[Any]:
+    for length in lengths:
+        yield RANDOM.standard_normal((4, length, 4), np.float32), RANDOM.integers(0, 3, 4)
+
+
+def predictions(model: Any, data: list[Any], backend: Any) -> tuple[int, ...]:
+    quality: Any = sweeprof.Profiler(model, data, backend=backend, protocol=QUICK).run("quality")
+    found: tuple[int, ...] = quality.predictions
+    assert len(found) == sum(len(targets) for _, targets in data)
+    return found
+
+
+@pytest.mark.slow
+@converting
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_texts(backend: str) -> None:
+    model, data = Classifier().eval(), list(texts([8, 12, 5, 12, 1]))
+    assert predictions(model, data, backend) == predictions(model, data, "torch")
+
+
+@pytest.mark.slow
+@converting
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_sequences_of_a_recurrent_network(backend: str) -> None:
+    model, data = Recurrent().eval(), list(waves([7, 9, 3]))
+    assert predictions(model, data, backend) == predictions(model, data, "torch")
+
+
+@pytest.mark.slow
+@converting
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "litert"])
+def test_images_of_different_sizes_in_keras(backend: str) -> None:
+    given = keras.Input((None, None, 3))
+    hidden = keras.layers.Conv2D(4, 3, padding="same")(given)
+    model = keras.Model(given, keras.layers.GlobalAveragePooling2D()(hidden))
+    data = [
+        (RANDOM.standard_normal((2, *size, 3), np.float32), np.array([0, 1]))
+        for size in [(8, 8), (8, 12), (10, 6), (8, 8)]
+    ]
+    assert predictions(model, data, backend) == predictions(model, data, "tensorflow")
+
+
+@pytest.mark.slow
+@converting
+def test_the_export_for_all_lengths_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    convert, made = Exporter.convert, list[Exporter]()
+
+    def counted(self: Exporter, *args: Any) -> Any:
+        made.append(self)
+        return convert(self, *args)
+
+    monkeypatch.setattr(Exporter, "convert", counted)
+    predictions(Classifier().eval(), list(texts([8, 12, 5, 20, 3, 7])), "onnxruntime")
+    assert [exporter.open_axes for exporter in made] == [(), ((1,), (1,))]
+
+
+@pytest.mark.slow
+@converting
+@pytest.mark.parametrize("backend", [OnnxruntimeBackend, OpenvinoBackend])
+def test_padded_samples_of_a_sweep(backend: Any, tmp_path: Path) -> None:
+    lengths = [3, 9, 4, 4, 12, 2, 5]
+
+    class Texts:
+        def split(self, name: str) -> Split:
+            random = np.random.default_rng(1)
+            samples = [{"input_ids": random.integers(1, 50, length)} for length in lengths]
+            return Split(samples, np.arange(len(lengths)) % 3, Pad())
+
+    def run(backend: Any) -> Any:
+        session = BuiltSession(backend=backend, build=lambda: Classifier().eval(), dataset=Texts(), batch_size=2)
+        return session.run("quality")
+
+    assert run(backend(cache=str(tmp_path))).predictions == run(TorchBackend()).predictions

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends import CAPABILITIES, AnyArray
+from sweeprof.backends import CAPABILITIES
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.measuring.inputs import Inputs
@@ -18,11 +18,10 @@ from sweeprof.measuring.training_config import TrainingConfig
 BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, batch: AnyArray = BATCH) -> list[float]:
-    backend = backend or FakeBackend()
-    loaded = backend.load(lambda: model, "cpu", None)
+def durations(model: FakeModel, steps: int, **settings: Any) -> list[float]:
+    loaded = FakeBackend(**settings).load(lambda: model, "cpu", None)
     seen = []
-    with loaded.stepping(loaded.put(Inputs((batch,)))) as step:
+    with loaded.stepping(loaded.put(Inputs((BATCH,)))) as step:
         for _ in range(steps):
             begin = loaded.clock().now()
             step()
@@ -30,32 +29,26 @@ def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, 
     return seen
 
 
-def test_it_has_a_method_or_a_gap_for_every_capability() -> None:
-    has = {method for method in CAPABILITIES if FakeBackend.has(method)}
-    assert has == {"analyze", "training", "generating"}
-    assert has.isdisjoint(FakeBackend.gaps)
-    assert has | set(FakeBackend.gaps) == set(CAPABILITIES)
+def test_its_capabilities() -> None:
+    """What it lacks it declares: that is asked of every backend by tests/conformance."""
+    assert {method for method in CAPABILITIES if FakeBackend.has(method)} == {"analyze", "training", "generating"}
     assert FakeBackend().devices() == ["cpu"]
 
 
 @pytest.mark.parametrize(
-    ("model", "expected"),
+    ("model", "slowdown", "expected"),
     [
-        (FakeModel(step_s=0.5), [0.5, 0.5, 0.5]),
-        (FakeModel(step_s=2), [2, 2, 2]),
-        (FakeModel(step_s=[0.5, 0.25]), [0.5, 0.25, 0.5]),
-        (FakeModel(step_s=0.5, first_step_s=4.0), [4.0, 0.5, 0.5]),
-        (FakeModel(step_s=[0.5, 0.25], first_step_s=4.0), [4.0, 0.5, 0.25]),
-        (FakeModel(step_s=0.5, per_sample_s=0.25), [1.0, 1.0, 1.0]),
+        (FakeModel(step_s=0.5), 1, [0.5, 0.5, 0.5]),
+        (FakeModel(step_s=2), 1, [2, 2, 2]),
+        (FakeModel(step_s=[0.5, 0.25]), 1, [0.5, 0.25, 0.5]),
+        (FakeModel(step_s=0.5, first_step_s=4.0), 1, [4.0, 0.5, 0.5]),
+        (FakeModel(step_s=[0.5, 0.25], first_step_s=4.0), 1, [4.0, 0.5, 0.25]),
+        (FakeModel(step_s=0.5, per_sample_s=0.25), 1, [1.0, 1.0, 1.0]),
+        (FakeModel(step_s=0.5, first_step_s=1.0, per_sample_s=0.25), 2, [3.0, 2.0, 2.0]),
     ],
 )
-def test_steps_last_as_scripted(model: FakeModel, expected: list[float]) -> None:
-    assert durations(model, 3) == expected
-
-
-def test_a_slow_variant_multiplies_every_step() -> None:
-    model = FakeModel(step_s=0.5, first_step_s=1.0, per_sample_s=0.25)
-    assert durations(model, 2, FakeBackend(slowdown=2.0)) == [3.0, 2.0]
+def test_steps_last_as_scripted(model: FakeModel, slowdown: float, expected: list[float]) -> None:
+    assert durations(model, 3, slowdown=slowdown) == expected
 
 
 def test_the_phases_of_a_training_step_last_as_scripted() -> None:
@@ -80,10 +73,9 @@ def test_transfers_last_as_scripted() -> None:
 
 def test_the_clock_stands_still_until_it_is_told() -> None:
     clock = FakeClock()
-    assert (clock.now(), clock.now()) == (0.0, 0.0)
+    assert (clock.now(), clock.now(), clock.resolution) == (0.0, 0.0, 1e-9)
     clock.advance(2.5)
     assert clock.now() == 2.5
-    assert clock.resolution == 1e-9
 
 
 def test_memory_has_a_peak() -> None:
@@ -95,19 +87,14 @@ def test_memory_has_a_peak() -> None:
     assert memory.rss_peak() == 120
 
 
-def test_loading_takes_the_models_bytes_and_the_batchs() -> None:
-    backend = FakeBackend(baseline_bytes=1000)
-    backend.load(lambda: FakeModel(bytes=10), "cpu", None).put(Inputs((BATCH,)))
+def test_loading_takes_the_models_bytes_and_the_batchs_of_one_backend() -> None:
+    backend, other = FakeBackend(baseline_bytes=1000), FakeBackend()
+    loaded, beside = backend.load(lambda: FakeModel(bytes=10), "cpu", None), other.load(FakeModel, "cpu", None)
+    loaded.put(Inputs((BATCH,)))
+    loaded.clock().advance(1.0)
     assert backend.memory_meter().rss() == 1000 + 10 + BATCH.nbytes
-
-
-def test_two_backends_share_nothing() -> None:
-    first, second = FakeBackend(), FakeBackend()
-    one, other = (backend.load(FakeModel, "cpu", None) for backend in (first, second))
-    one.clock().advance(1.0)
-    first.memory_meter().allocate(1)
-    assert other.clock().now() == 0.0
-    assert second.memory_meter().rss() == second.baseline_bytes + FakeModel().bytes
+    assert other.memory_meter().rss() == other.baseline_bytes + FakeModel().bytes
+    assert beside.clock().now() == 0.0
 
 
 def outputs(model: FakeModel, batch: Any = BATCH) -> Any:
@@ -121,25 +108,21 @@ def test_outputs_are_a_linear_function_of_each_sample() -> None:
     assert (found.shape, found.dtype) == ((2, 4), np.float32)
     np.testing.assert_allclose(outputs(FakeModel(classes=4), 2 * BATCH), 2 * found, rtol=1e-6)
     np.testing.assert_allclose(outputs(FakeModel(classes=4), BATCH[1:]), found[1:], rtol=1e-6)
-
-
-def test_an_offset_makes_outputs_disagree() -> None:
     np.testing.assert_allclose(outputs(FakeModel(offset=0.5)) - outputs(FakeModel()), 0.5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("event", ["on_build", "on_step"])
-def test_events_happen_where_they_are_told_to(event: str) -> None:
-    arguments: dict[str, Any] = {event: "raise"}
-    model = FakeModel(**arguments)
-    loads = FakeBackend()
-    if event == "on_build":
-        with pytest.raises(ValueError, match="told to raise"):
-            loads.load(lambda: model, "cpu", None)
-        with pytest.raises(ValueError, match="told to raise"):
-            loads.analyze(lambda: model, Inputs((BATCH,)), None, DEFAULTS)
-    else:
-        with pytest.raises(ValueError, match="told to raise"):
-            durations(model, 1)
+def test_events_happen_where_they_are_told_to() -> None:
+    model, backend = FakeModel(on_build="raise"), FakeBackend()
+    with pytest.raises(ValueError, match="told to raise"):
+        backend.load(lambda: model, "cpu", None)
+    with pytest.raises(ValueError, match="told to raise"):
+        backend.analyze(lambda: model, Inputs((BATCH,)), None, DEFAULTS)
+    with pytest.raises(ValueError, match="told to raise"):
+        durations(FakeModel(on_step="raise"), 1)
+    late = FakeModel(step_s=0.5, on_step="raise", calm_steps=2)
+    assert durations(late, 2) == [0.5, 0.5]
+    with pytest.raises(ValueError, match="told to raise"):
+        durations(late, 3)
 
 
 def test_running_out_of_memory_is_recognised() -> None:
@@ -149,23 +132,11 @@ def test_running_out_of_memory_is_recognised() -> None:
     assert not FakeBackend().is_out_of_memory(ValueError("x"))
 
 
-@pytest.mark.parametrize(("event", "code"), [("exit", 3), ("segfault", -11), ("kill", -9)])
+@pytest.mark.parametrize(("event", "code"), [("exit", 3), ("segfault", -11), ("kill", -9), ("allocate", 1)])
 def test_endings_are_real(event: str, code: int) -> None:
-    program = f"from sweeprof.backends.fake import happen; happen({event!r})"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == code
-
-
-def test_allocating_meets_a_limit() -> None:
-    program = (
-        "import resource; from sweeprof.backends.fake import happen; "
-        "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30)); happen('allocate')"
-    )
+    """Allocating meets a limit."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30)); "
+    program = f"{limit}from sweeprof.backends.fake import happen; happen({event!r})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "MemoryError" in done.stderr
-
-
-def test_what_is_to_happen_waits_for_its_step() -> None:
-    assert durations(FakeModel(step_s=0.5, on_step="raise", calm_steps=2), 2) == [0.5, 0.5]
-    with pytest.raises(ValueError, match="told to raise"):
-        durations(FakeModel(on_step="raise", calm_steps=2), 3)
+    assert done.returncode == code
+    assert ("MemoryError" in done.stderr) == (event == "allocate")

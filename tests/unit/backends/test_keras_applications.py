@@ -6,6 +6,7 @@ import importlib
 import sys
 import types
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import keras
@@ -210,16 +211,9 @@ def products(model: Any) -> Iterator[int]:
             depthwise = operation.depthwise_kernel.shape
             yield height * width * (depthwise[0] * depthwise[1] + made) * depthwise[2]
         elif isinstance(operation, layers.DepthwiseConv2D):
-            yield _outputs(operation) * operation.kernel.shape[0] * operation.kernel.shape[1]
+            yield prod(operation.output.shape[1:]) * operation.kernel.shape[0] * operation.kernel.shape[1]
         elif isinstance(operation, layers.Conv2D):
             height, width, given, _ = operation.kernel.shape
-            yield _outputs(operation) * height * width * given
+            yield prod(operation.output.shape[1:]) * height * width * given
         elif isinstance(operation, layers.Dense):
-            yield _outputs(operation) * operation.kernel.shape[0]
-
-
-def _outputs(layer: Any) -> int:
-    total = 1
-    for size in layer.output.shape[1:]:
-        total *= size
-    return total
+            yield prod(operation.output.shape[1:]) * operation.kernel.shape[0]

@@ -1,4 +1,4 @@
-"""The symbolic trace of Keras models: rows, weights, data types, inputs of all kinds, formulas, and what it leaves behind."""
+"""The symbolic trace of Keras models: rows, weights, data types, inputs of all kinds, formulas, training, and what it leaves."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from keras import layers, ops
 from keras.src.layers import layer as layers_of_keras
 from keras.src.ops.operation import Operation
 
-from sweeprof.backends.keras.counting import count_layers
+from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerRow, LayerTable, Weights
+from sweeprof.results.layers import LayerRow, LayerTable, Training, Weights
 
 
 def spec(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -48,10 +49,25 @@ def rows(table: LayerTable) -> dict[tuple[str, int], LayerRow]:
     return found
 
 
+def sequential(shape: tuple[int, ...], *parts: Any, dtype: str = "float32", name: str | None = None) -> Any:
+    return keras.Sequential([keras.Input(shape, dtype=dtype), *parts], name=name)
+
+
+class Calling(keras.Model):  # type: ignore[misc]
+    """A model of these layers whose call is a function of itself and its input."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def call(self, x: Any) -> Any:
+        return self.function(self, x)
+
+
 def mlp() -> Any:
-    return keras.Sequential(
-        [keras.Input((4,)), layers.Dense(8, "relu", name="hidden"), layers.Dense(2, name="out")], name="mlp"
-    )
+    return sequential((4,), layers.Dense(8, "relu", name="hidden"), layers.Dense(2, name="out"), name="mlp")
 
 
 def test_a_row_for_every_call() -> None:
@@ -80,15 +96,8 @@ def test_a_row_for_every_call() -> None:
 
 def test_memory_of_activations() -> None:
     """A convolution's result and that of its activation; the pool's is half as large as both."""
-    toy = keras.Sequential(
-        [
-            keras.Input((32, 32, 3)),
-            layers.Conv2D(32, 5, padding="same", name="conv"),
-            layers.ReLU(name="relu"),
-            layers.MaxPool2D(),
-            layers.Flatten(),
-        ]
-    )
+    conv = layers.Conv2D(32, 5, padding="same", name="conv")
+    toy = sequential((32, 32, 3), conv, layers.ReLU(name="relu"), layers.MaxPool2D(), layers.Flatten())
     table = complete(toy, spec(1, 32, 32, 3))
     assert table.liveness is not None
     assert (table.liveness.peak_bytes, table.liveness.peak_at) == (262_144, "relu")
@@ -104,45 +113,40 @@ def test_a_residual_lives_until_it_is_added() -> None:
     assert table.liveness.peak_bytes == 3 * 1024  # of the first, of the second, and of the one that is being made
 
 
-def test_the_toy_of_the_table() -> None:
-    """The toy network of deeplite-profiler, counted by hand."""
-    toy = keras.Sequential(
-        [
-            keras.Input((224, 224, 3)),
-            layers.Conv2D(32, 5, padding="same", activation="relu"),
-            layers.MaxPool2D(),
-            layers.Flatten(),
-        ]
-    )
-    table = complete(toy, spec(1, 224, 224, 3))
-    assert (table.params, table.macs) == (2_432, 120_422_400)
+def toy() -> Any:
+    """The toy network of deeplite-profiler."""
+    conv = layers.Conv2D(32, 5, padding="same", activation="relu", name="conv")
+    return sequential((224, 224, 3), conv, layers.MaxPool2D(), layers.Flatten())
 
 
-def test_the_network_of_the_tflite_table() -> None:
-    """The network of deeplite-profiler's TFLite example, counted by hand.
-
-    The parameters are those of the layers, without activations; a dense layer has all its inputs, not one size of their shape.
-    """
-    net = keras.Sequential(
-        [
-            keras.Input((32, 32, 3)),
-            layers.Conv2D(32, 3, padding="same", activation="relu"),
-            layers.DepthwiseConv2D(3, padding="same"),
-            layers.Flatten(),
-            layers.Dense(1, name="dense"),
-        ]
-    )
-    table = complete(net, spec(1, 32, 32, 3))
-    assert (table.params, table.macs, 2 * table.macs) == (33_985, 1_212_416, 2_424_832)
-    assert rows(table)["dense", 0].macs == 32 * 32 * 32
+def of_tflite() -> Any:
+    """The network of deeplite-profiler's TFLite example."""
+    conv = layers.Conv2D(32, 3, padding="same", activation="relu", name="conv")
+    depthwise = layers.DepthwiseConv2D(3, padding="same", name="depthwise")
+    return sequential((32, 32, 3), conv, depthwise, layers.Flatten(), layers.Dense(1, name="dense"))
 
 
-def test_lenet5() -> None:
-    """LeNet-5, as a whole and layer by layer."""
-    table = complete(import_module("sweeprof.zoo.lenet5").keras_model(False), spec(1, 32, 32, 1))
-    assert (table.params, table.macs) == (61_706, 416_520)
-    products = {r.path: r.macs for r in table.rows if r.macs}
-    assert products == {"conv1": 117_600, "conv2": 240_000, "conv3": 48_000, "linear1": 10_080, "linear2": 840}
+def lenet5() -> Any:
+    return import_module("sweeprof.zoo.lenet5").keras_model(False)
+
+
+NETWORKS: list[tuple[Callable[[], Any], tuple[int, ...], int, int, dict[str, int]]] = [
+    (toy, (224, 224, 3), 2_432, 120_422_400, {"conv": 224**2 * 32 * 5**2 * 3}),
+    # Parameters without activations; a dense layer has all its inputs, not one size of their shape.
+    (of_tflite, (32, 32, 3), 33_985, 2_424_832 // 2, {"conv": 884_736, "depthwise": 294_912, "dense": 32 * 32 * 32}),
+    (lenet5, (32, 32, 1), 61_706, 416_520,
+     {"conv1": 117_600, "conv2": 240_000, "conv3": 48_000, "linear1": 10_080, "linear2": 840}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "shape", "params", "macs", "products"), NETWORKS)
+def test_networks_as_published(
+    make: Callable[[], Any], shape: tuple[int, ...], params: int, macs: int, products: dict[str, int]
+) -> None:
+    """Counted by hand, as a whole and layer by layer."""
+    table = complete(make(), spec(1, *shape))
+    assert (table.params, table.macs) == (params, macs)
+    assert {row.path: row.macs for row in table.rows if row.macs} == products
 
 
 class Subclassed(keras.Model):  # type: ignore[misc]
@@ -157,7 +161,7 @@ class Subclassed(keras.Model):  # type: ignore[misc]
 
     def call(self, x: Any, training: Any = None) -> Any:
         x = self.shared(self.shared(x))
-        return ops.matmul(self.inner(x, training=training), ops.ones((4, 5))) * 2.0
+        return self.inner(x, training=training) @ ops.ones((4, 5)) * 2.0
 
 
 def test_a_subclassed_model_is_built_and_traced() -> None:
@@ -179,15 +183,24 @@ def test_a_subclassed_model_is_built_and_traced() -> None:
 
 
 def test_two_layers_of_one_name() -> None:
-    class Twice(keras.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.left, self.right = layers.Dense(4, name="same"), layers.Dense(5, name="same")
+    parts = {"left": layers.Dense(4, name="same"), "right": layers.Dense(5, name="same")}
+    table = complete(Calling(lambda model, x: model.right(model.left(x)), **parts), spec(1, 4))
+    assert [(r.path, r.macs) for r in table.rows] == [(ROOT, 0), ("same", 16), ("same_1", 20)]
 
-        def call(self, x: Any) -> Any:
-            return self.right(self.left(x))
 
-    assert [(r.path, r.macs) for r in complete(Twice(), spec(1, 4)).rows] == [(ROOT, 0), ("same", 16), ("same_1", 20)]
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_models_within_models(is_shared: bool) -> None:
+    """With one layer in all of them, which is stored once, or with a layer of the same name in each."""
+    shared = layers.Dense(100, name="dense")
+    image = x = keras.Input((100,))
+    for i in range(3):
+        inner = keras.Input((100,))
+        layer = shared if is_shared else layers.Dense(100, name="dense")
+        x = keras.Model(inner, layer(inner), name=f"parent{i}")(x)
+    table = complete(keras.Model(image, x), spec(1, 100))
+    assert (table.params, table.macs) == (10_100 if is_shared else 30_300, 30_000)
+    products = [r.path for r in table.rows if r.macs]
+    assert products == [f"parent{i}.dense" for i in range(3)]
 
 
 def test_a_variable_that_two_layers_hold_counts_once() -> None:
@@ -199,16 +212,9 @@ def test_a_variable_that_two_layers_hold_counts_once() -> None:
         def call(self, x: Any) -> Any:
             return ops.matmul(x, ops.transpose(self.other.embeddings))
 
-    class Model(keras.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = layers.Embedding(10, 4, name="embedding")
-            self.tied = Tied(self.embedding)
-
-        def call(self, x: Any) -> Any:
-            return self.tied(self.embedding(x))
-
-    table = complete(Model(), spec(2, 3, dtype="int32"))
+    embedding = layers.Embedding(10, 4, name="embedding")
+    model = Calling(lambda model, x: model.tied(model.embedding(x)), embedding=embedding, tied=Tied(embedding))
+    table = complete(model, spec(2, 3, dtype="int32"))
     assert (table.params, table.macs) == (40, 2 * 3 * 4 * 10)
     assert rows(table)["tied", 0].subtree == Weights(40, 40, 160, 0, 0, {"float32": 40})
 
@@ -220,7 +226,7 @@ def test_a_variable_that_two_layers_hold_counts_once() -> None:
 def test_recurrent_networks_by_hand(layer: Any, gates: int, biases: int, units: tuple[int, int]) -> None:
     """Each recurrent network is one row, with the weights of its cell."""
     steps, given, hidden = 4 * 5, 8, 16
-    table = complete(keras.Sequential([keras.Input((5, given)), layer(hidden, name="network")]), spec(4, 5, given))
+    table = complete(sequential((5, given), layer(hidden, name="network")), spec(4, 5, given))
     macs, added = steps * gates * hidden * (given + hidden), steps * biases * gates * hidden
     network = rows(table)["network", 0]
     assert network.macs == table.macs == macs
@@ -263,61 +269,45 @@ def test_layers_around_layers() -> None:
     assert distributed.macs == 5 * 2 * 6 * 6 * 3 * 9 * 4
     assert rows(distributed)["conv", 0].input_shapes == ((2, 8, 8, 4),)
     both = layers.Bidirectional(layers.LSTM(16, name="lstm"), name="both")
-    table = complete(keras.Sequential([keras.Input((5, 8)), both]), spec(4, 5, 8))
+    table = complete(sequential((5, 8), both), spec(4, 5, 8))
     assert [r.path for r in table.rows] == [ROOT, "both", "both.forward_lstm", "both.backward_lstm"]
     assert table.macs == 61_440
     stacked = complete(layers.RNN([layers.LSTMCell(4), layers.GRUCell(5)]), spec(4, 5, 8))
     assert stacked.macs == 4 * 5 * (4 * 4 * (8 + 4) + 3 * 5 * (4 + 5))
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
-def test_convolutional_recurrent_networks(dims: int) -> None:
-    layer = getattr(layers, f"ConvLSTM{dims}D")(6, 3)
-    table = complete(layer, spec(2, 5, *(9,) * dims, 4))
-    positions = 2 * 5 * 4 * 6 * 7**dims
-    assert table.macs == positions * 3**dims * (4 + 6)  # the recurrent kernel has padding, so that sizes stay
-
-
-def test_attention_layers_by_hand() -> None:
-    batch, length, width = 2, 5, 16
-
-    class Attending(keras.Model):  # type: ignore[misc]
-        def __init__(self, layer: Any, listed: bool, **keywords: Any) -> None:
-            super().__init__()
-            self.layer, self.listed, self.keywords = layer, listed, keywords
-
-        def call(self, x: Any) -> Any:
-            return self.layer([x, x], **self.keywords) if self.listed else self.layer(x, x, **self.keywords)
-
-    scores = batch * length * length
-    given = spec(batch, length, width)
-    plain = complete(Attending(layers.Attention(), True), given)
-    assert plain.macs == 2 * scores * width
-    additive = complete(Attending(layers.AdditiveAttention(), True), given)
-    assert additive.macs == scores * width
+SCORES, WIDTH = 2 * 5 * 5, 16
+PROJECTED = 2 * 5 * WIDTH**2
+ATTENTIONS: list[tuple[Callable[[], Any], bool, dict[str, Any], int]] = [
+    (layers.Attention, True, {}, 2 * SCORES * WIDTH),
+    (layers.AdditiveAttention, True, {}, SCORES * WIDTH),
     # query and output have all 4 heads, key and value 2
-    grouped = complete(Attending(layers.GroupQueryAttention(4, 4, 2), False), given)
-    assert grouped.macs == batch * length * 4 * width * (4 + 2 + 2 + 4) + 4 * scores * 4 * 2
-    composed = complete(Attending(layers.MultiHeadAttention(4, 4, dropout=0.1), False), given)
-    fused = complete(Attending(layers.MultiHeadAttention(4, 4, name="mha"), False), given)
-    assert composed.macs == fused.macs == 4 * batch * length * width**2 + 2 * scores * width
-    masked = complete(Attending(layers.MultiHeadAttention(4, 4), False, use_causal_mask=True), given)
-    assert masked.macs == fused.macs
-    assert [r.path for r in fused.rows if r.depth == 2 and r.call >= 0] == [
-        f"mha.{n}" for n in ("query", "key", "value", "attention_output")
-    ]
+    (lambda: layers.GroupQueryAttention(4, 4, 2), False, {}, PROJECTED * (4 + 2 + 2 + 4) // 4 + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4, dropout=0.1), False, {}, 4 * PROJECTED + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4), False, {}, 4 * PROJECTED + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4), False, {"use_causal_mask": True}, 4 * PROJECTED + 2 * SCORES * WIDTH),
+]
+
+
+@pytest.mark.parametrize(("make", "is_listed", "keywords", "macs"), ATTENTIONS)
+def test_attention_layers_by_hand(
+    make: Callable[[], Any], is_listed: bool, keywords: dict[str, Any], macs: int
+) -> None:
+    """Of 2 samples of 5 tokens; it gets the tokens as one list, or as two arguments."""
+
+    def attended(model: Any, x: Any) -> Any:
+        arguments = [[x, x]] if is_listed else [x, x]
+        return model.attention(*arguments, **keywords)
+
+    table = complete(Calling(attended, attention=make()), spec(2, 5, WIDTH))
+    assert table.macs == macs
+    parts = [r.path.rsplit(".", 1)[-1] for r in table.rows if r.depth == 2 and r.call >= 0 and r.type == "EinsumDense"]
+    assert parts == ([] if is_listed else ["query", "key", "value", "attention_output"])
 
 
 def test_trainable_and_frozen_layers_and_their_state() -> None:
-    model = keras.Sequential(
-        [
-            keras.Input((4,)),
-            layers.Dense(4, name="dense"),
-            layers.BatchNormalization(name="bn"),
-            layers.Dropout(0.5),
-            layers.Dense(2, name="out"),
-        ]
-    )
+    parts = [layers.Dense(4, name="dense"), layers.BatchNormalization(name="bn"), layers.Dropout(0.5), layers.Dense(2)]
+    model = sequential((4,), *parts)
     model.get_layer("dense").trainable = False
     model.get_layer("bn").trainable = False
     table = complete(model, spec(1, 4))
@@ -326,22 +316,20 @@ def test_trainable_and_frozen_layers_and_their_state() -> None:
     assert (bn.params, bn.trainable, bn.frozen, bn.buffers) == (8, 0, 8, 8)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "float64"])
-def test_data_types(policy: str) -> None:
-    compute = policy.removeprefix("mixed_")
-    stored = "float32" if policy.startswith("mixed") else compute
-    model = keras.Sequential(
-        [
-            keras.Input((4,)),
-            layers.Dense(8, dtype=policy, name="dense"),
-            layers.BatchNormalization(dtype=policy),
-            layers.Dense(2, name="out"),
-        ]
-    )
-    table = complete(model, spec(3, 4))
+@pytest.mark.parametrize(
+    ("policy", "stored", "compute", "stored_size", "size"),
+    [
+        ("mixed_float16", "float32", "float16", 4, 2),
+        ("mixed_bfloat16", "float32", "bfloat16", 4, 2),
+        ("float16", "float16", "float16", 2, 2),
+        ("float64", "float64", "float64", 8, 8),
+    ],
+)
+def test_data_types(policy: str, stored: str, compute: str, stored_size: int, size: int) -> None:
+    parts = [layers.Dense(8, dtype=policy, name="dense"), layers.BatchNormalization(dtype=policy), layers.Dense(2)]
+    table = complete(sequential((4,), *parts), spec(3, 4))
     dense = rows(table)["dense", 0]
-    size = {"float16": 2, "bfloat16": 2, "float64": 8}[compute]
-    assert (dense.dtypes, dense.params_bytes) == ({stored: 40}, 40 * (4 if stored == "float32" else size))
+    assert (dense.dtypes, dense.params_bytes) == ({stored: 40}, 40 * stored_size)
     assert (dense.output_dtypes, dense.act_bytes) == ((compute,), 3 * 8 * size)
     assert (dense.macs, dense.flops) == (96, 2 * 96 + 24)
     assert table.rows[0].subtree is not None
@@ -375,9 +363,8 @@ def test_a_step_of_ones_own() -> None:
     inputs = Inputs((spec(2, 4),), forward=lambda model, x: model(model(x)[:, :1] * ops.ones((1, 4))))
     table = count_layers(mlp(), inputs)
     assert table.macs == 2 * 2 * (32 + 16)
-    assert [(r.path, r.call) for r in table.rows] == [(p, c) for c in (0, 1) for p in (ROOT, "hidden", "out")] + [
-        ("__outside__", 0)
-    ]
+    twice = [(path, call) for call in (0, 1) for path in (ROOT, "hidden", "out")]
+    assert [(r.path, r.call) for r in table.rows] == [*twice, ("__outside__", 0)]
     assert rows(table)["__outside__", 0].flops == 8
 
 
@@ -387,14 +374,12 @@ def test_shapes_cost_no_memory() -> None:
 
 
 def test_masks() -> None:
-    model = keras.Sequential(
-        [keras.Input((7,), dtype="int32"), layers.Embedding(10, 4, mask_zero=True), layers.LSTM(3), layers.Dense(2)]
-    )
+    model = sequential((7,), layers.Embedding(10, 4, mask_zero=True), layers.LSTM(3), layers.Dense(2), dtype="int32")
     assert complete(model, spec(2, 7, dtype="int32")).macs == 2 * (7 * 4 * 3 * (4 + 3) + 3 * 2)
 
 
 def test_an_operation_without_a_formula_is_listed() -> None:
-    model = keras.Sequential([keras.Input((4, 4)), layers.Lambda(lambda x: ops.cholesky(x) + 1.0), layers.Dense(2)])
+    model = sequential((4, 4), layers.Lambda(lambda x: ops.cholesky(x) + 1.0), layers.Dense(2))
     table = counted(model, spec(3, 4, 4))
     assert table.uncovered == {"keras::cholesky": 1}
     assert table.operator_calls == 4
@@ -426,36 +411,33 @@ class Quantised(keras.layers.Dense):  # type: ignore[misc]
         return {"flops": 7, "macs": 3, "param_size": {"kernel": 2 / 8}, "activation_size": 0.5}
 
 
+class OneSize(keras.layers.Dense):  # type: ignore[misc]
+    """Has one size for all its parameters."""
+
+    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+        return {"flops": 7, "param_size": 0.25}
+
+
 def test_formulas_of_layers() -> None:
     def formula(layer: Any, inputs: Any, outputs: Any) -> Cost:
         return Cost(macs=layer.units * 1000 + inputs[0].shape[-1], flops=outputs.shape[-1])
 
     own = Formulas({Fused: formula}, DEFAULTS)
-    table = counted(
-        keras.Sequential([keras.Input((4,)), Fused(8, name="fused"), layers.Dense(2)]), spec(3, 4), formulas=own
-    )
+    table = counted(sequential((4,), Fused(8, name="fused"), layers.Dense(2)), spec(3, 4), formulas=own)
     fused = rows(table)["fused", 0]
     assert (fused.macs, fused.flops, fused.ops) == (8004, 8, 2 * 96)
     assert counted(Fused(8), spec(3, 4)).macs == 96  # the formulas of everybody are as they were
 
 
-def test_a_layer_declares_its_own_complexity() -> None:
-    table = counted(keras.Sequential([keras.Input((4,)), Quantised(8, name="q")]), spec(3, 4))
+@pytest.mark.parametrize(
+    ("kind", "macs", "params_bytes", "output_bytes"),
+    [(Quantised, 3, 32 * 2 / 8 + 8 * 4, 12), (OneSize, 3 * 32, 40 / 4, 96)],
+)
+def test_a_layer_declares_its_own_complexity(kind: Any, macs: int, params_bytes: float, output_bytes: int) -> None:
+    table = counted(sequential((4,), kind(8, name="q"), layers.Dense(2)), spec(3, 4))
     row = rows(table)["q", 0]
-    assert (row.macs, row.flops) == (3, 7)
-    assert (row.params, row.params_bytes) == (40, 32 * 2 / 8 + 8 * 4)
-    assert (row.output_bytes, row.act_bytes) == (12, 12)
-
-
-class OneSize(keras.layers.Dense):  # type: ignore[misc]
-    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
-        return {"flops": 7, "param_size": 0.25}
-
-
-def test_a_layer_declares_one_size_for_all_its_parameters() -> None:
-    table = counted(keras.Sequential([keras.Input((4,)), OneSize(8, name="q"), layers.Dense(2)]), spec(3, 4))
-    assert rows(table)["q", 0].params_bytes == 40 / 4
-    assert rows(table)["q", 0].flops == 7
+    assert (row.macs, row.flops, row.params, row.params_bytes) == (macs, 7, 40, params_bytes)
+    assert (row.output_bytes, row.act_bytes) == (output_bytes, output_bytes)
 
 
 def test_a_formula_that_fails_is_its_authors() -> None:
@@ -486,16 +468,6 @@ def test_what_variables_compute_with_tensors() -> None:
     assert complete(Scale(), spec(4, 4)).flops == 16 + 16 + 2 * 4 + 16
 
 
-class Positions(keras.Layer):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.positions = layers.Embedding(10, 8), layers.Embedding(6, 8)
-        self.dense = layers.Dense(8, name="dense")
-
-    def call(self, tokens: Any) -> Any:
-        return self.tokens(tokens) + self.dense(self.positions(ops.arange(6)))
-
-
 class Queried(keras.Layer):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
@@ -510,25 +482,26 @@ class Queried(keras.Layer):  # type: ignore[misc]
 
 
 def test_layers_on_what_does_not_depend_on_the_inputs() -> None:
-    tokens = keras.Sequential([keras.Input((6,), dtype="int32"), Positions()])
-    table = complete(tokens, spec(2, 6, dtype="int32"))
+    parts = {"tokens": layers.Embedding(10, 8), "positions": layers.Embedding(6, 8), "dense": layers.Dense(8)}
+    tokens = Calling(lambda model, x: model.tokens(x) + model.dense(model.positions(ops.arange(6))), **parts)
+    table = complete(sequential((6,), tokens, dtype="int32"), spec(2, 6, dtype="int32"))
     assert table.macs == 6 * 64
     assert [row.call for row in table.rows if row.type in ("Embedding", "Dense")] == [0, 0, 0]
-    pooled = complete(keras.Sequential([keras.Input((5, 8)), Queried()]), spec(2, 5, 8))
+    pooled = complete(sequential((5, 8), Queried()), spec(2, 5, 8))
     assert pooled.macs == 2 * 64 + 2 * 2 * 5 * 64 + 2 * 64 + 2 * 2 * 5 * 8 == 1696
 
 
-class Constant(keras.Model):  # type: ignore[misc]
-    def __init__(self, inner: Any) -> None:
-        super().__init__()
-        self.inner, self.outer = inner, layers.Dense(3)
+def on_constants(inner: Any) -> Any:
+    """A model that calls the inner layer on what does not depend on its input."""
 
-    def call(self, x: Any) -> Any:
-        return self.outer(x + keras.ops.sum(self.inner(np.ones((4, 8), "float32"))))
+    def call(model: Any, x: Any) -> Any:
+        return model.outer(x + ops.sum(model.inner(np.ones((4, 8), "float32"))))
+
+    return Calling(call, inner=inner, outer=layers.Dense(3))
 
 
 def test_a_layer_on_constants() -> None:
-    assert complete(Constant(layers.Dense(8)), spec(2, 8)).macs == 4 * 64 + 2 * 24
+    assert complete(on_constants(layers.Dense(8)), spec(2, 8)).macs == 4 * 64 + 2 * 24
 
 
 def test_a_layer_that_needs_the_values_of_constants_is_uncovered() -> None:
@@ -536,12 +509,12 @@ def test_a_layer_that_needs_the_values_of_constants_is_uncovered() -> None:
         def call(self, x: Any) -> Any:
             return ops.convert_to_tensor(np.unique(ops.convert_to_numpy(x)))
 
-    model = Constant(Chosen(name="chosen"))
+    model = on_constants(Chosen(name="chosen"))
     model(np.ones((2, 8), "float32"))
     table = counted(model, spec(2, 8))
     assert table.uncovered == {"Chosen": 1}
     assert table.macs == 2 * 24
-    assert [row.type for row in table.rows] == ["Constant", "Dense", "Chosen"]
+    assert [row.type for row in table.rows] == ["Calling", "Dense", "Chosen"]
 
 
 def test_everything_is_left_as_it_was() -> None:
@@ -551,20 +524,18 @@ def test_everything_is_left_as_it_was() -> None:
     def state() -> list[Any]:
         return [(len(op._inbound_nodes), len(op._outbound_nodes)) for op in watched]
 
-    functions = (
-        *(Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node),
-        *(keras.src.backend.convert_to_tensor, keras.src.backend.cast, keras.src.backend.Variable.__mul__),
-    )
-    before, weights = state(), [weight.numpy() for weight in model.weights]
+    def functions() -> list[Any]:
+        backend = keras.src.backend
+        calls = [Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node]
+        return [*calls, backend.convert_to_tensor, backend.cast, backend.Variable.__mul__]
+
+    found, before, weights = functions(), state(), [weight.numpy() for weight in model.weights]
     complete(model, spec(2, 32, 32, 1))
     with pytest.raises(ValueError, match="incompatible"):
         counted(model, spec(2, 32, 32, 3))
     assert state() == before
     assert all(np.array_equal(a, b.numpy()) for a, b in zip(weights, model.weights, strict=True))
-    assert functions == (
-        *(Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node),
-        *(keras.src.backend.convert_to_tensor, keras.src.backend.cast, keras.src.backend.Variable.__mul__),
-    )
+    assert functions() == found
     assert keras.config.is_traceback_filtering_enabled()
 
 
@@ -585,7 +556,7 @@ def test_another_thread_builds_models_meanwhile() -> None:
 
 
 def test_the_factors_of_a_kernel_of_low_rank_are_parameters() -> None:
-    model = keras.Sequential([keras.Input((8,)), layers.Dense(4, name="dense"), layers.Embedding(10, 6)])
+    model = sequential((8,), layers.Dense(4, name="dense"), layers.Embedding(10, 6))
     model.layers[0].enable_lora(2)
     model.layers[1].enable_lora(3)
     table = complete(model, spec(3, 8))
@@ -596,17 +567,54 @@ def test_the_factors_of_a_kernel_of_low_rank_are_parameters() -> None:
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")  # within Keras, as the next one
 @pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize` method")
 def test_quantised_weights_are_parameters() -> None:
-    model = keras.Sequential([keras.Input((8,)), layers.Dense(4, name="dense")])
+    model = sequential((8,), layers.Dense(4, name="dense"))
     model.quantize("int8")
     dense = rows(counted(model, spec(3, 8)))["dense", 0]
     assert dense.dtypes == {"float32": 4 + 4, "int8": 32}  # biases and scales
     assert (dense.params, dense.params_bytes, dense.buffers) == (40, 64, 0)
 
 
+# Training: the forward is counted in training mode, the backward is estimated
+
+
+def trained(model: Any, *shape: int, formulas: Formulas = DEFAULTS) -> Training:
+    return count_training(model, Inputs((TensorSpec(shape),)), formulas)
+
+
+def test_the_backward_is_estimated_as_twice_the_forward() -> None:
+    model = sequential((5, 8), layers.LSTM(16, dropout=0.1), layers.Dense(4))
+    training = trained(model, 3, 5, 8)
+    macs = 3 * (5 * 4 * 16 * (8 + 16) + 16 * 4)
+    assert (training.forward_macs, training.backward_macs) == (macs, 2 * macs)
+    assert training.backward_flops == 2 * training.forward_flops
+    assert (training.estimated, training.liveness) == ("the backward of Keras models is not counted", None)
+
+
+def test_the_forward_is_that_of_training_mode() -> None:
+    """Batch statistics are computed, and random numbers multiplied by."""
+    model = sequential((8,), layers.BatchNormalization(), layers.Dropout(0.5))
+    inference = count_layers(model, Inputs((TensorSpec((3, 8)),)))
+    assert inference.flops is not None
+    assert trained(model, 3, 8).forward_flops > inference.flops
+
+
+def test_a_formula_of_the_users_is_taken_for_the_forward() -> None:
+    told = Formulas({layers.Dense: lambda layer, inputs, outputs: Cost(macs=5)}, DEFAULTS)
+    training = trained(sequential((8,), layers.Dense(4)), 3, 8, formulas=told)
+    assert (training.forward_macs, training.backward_macs) == (5, 10)
+
+
+def test_what_cannot_be_trained_says_so() -> None:
+    model = sequential((8,), layers.Dense(4))
+    model.trainable = False
+    with pytest.raises(Unsupported, match="no parameter requires a gradient"):
+        trained(model, 3, 8)
+
+
 ON_ANOTHER_BACKEND = """
 import keras
 from keras import layers
-from sweeprof.backends.keras.counting import count_layers
+from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.backends.keras.counting import count_training
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.zoo import lenet5

@@ -86,7 +86,7 @@ def test_an_exported_model_is_found_with_its_layers(cache: str, monkeypatch: pyt
 @pytest.mark.slow
 def test_the_process_that_measures_loads_nothing_but_the_run_time(cache: str) -> None:
     """After a first export the model is found; torch, onnx and Keras are not imported to run it."""
-    program = f"""
+    program = textwrap.dedent(f"""
         import sys
         import numpy as np
         from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
@@ -96,8 +96,8 @@ def test_the_process_that_measures_loads_nothing_but_the_run_time(cache: str) ->
         with model.stepping(model.put(Inputs((np.zeros((2, 1, 32, 32), np.float32),)))) as step:
             print(np.asarray(model.host_outputs(step())).shape)
         print(sorted({{"torch", "onnx", "keras", "tensorflow", "onnxscript"}} & sys.modules.keys()))
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["(2, 10)", "[]"]
 
 
@@ -157,44 +157,35 @@ def test_what_is_known_beside_a_graph_is_kept(tmp_path: Path) -> None:
     assert known.artifact().bytes == 7
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, stage: str, kind: str, message: str) -> Exporter:
-    """An exporter whose process answers that; the real process is tested by the conformance suite."""
-    monkeypatch.setattr(model_files, "run_child", lambda *_: ChildFailure(stage, kind, message))
-    return Exporter()
+LACK = "DefaultCPUAllocator: can't allocate memory: 1 bytes"
+RAISED: list[tuple[str, str, str, type[Exception], str]] = [
+    ("build", "ValueError", "no luck", ValueError, "^no luck$"),
+    ("build", "MemoryError", "no luck", MemoryError, "^no luck$"),
+    ("build", "SomebodysError", "no luck", BuildFailed, "^SomebodysError: no luck$"),
+    ("build", "UnicodeDecodeError", "no luck", BuildFailed, "^UnicodeDecodeError: no luck$"),
+    ("build", "KeyboardInterrupt", "no luck", BuildFailed, "^KeyboardInterrupt: no luck$"),
+    ("build", "RuntimeError", LACK, MemoryError, "."),
+    ("export", "MemoryError", "no luck", MemoryError, "^no luck$"),
+    ("export", "RuntimeError", LACK, MemoryError, "."),
+    ("export", "TorchExportError", "no luck", Unsupported,
+     r"^torch\.onnx cannot export the model: TorchExportError: no luck$"),
+    ("export", "ValueError", "no luck", Unsupported, r"^torch\.onnx cannot export the model: ValueError: no luck$"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("stage", "kind", "error", "says"),
-    [
-        ("build", "ValueError", ValueError, "^no luck$"),
-        ("build", "MemoryError", MemoryError, "^no luck$"),
-        ("build", "SomebodysError", BuildFailed, "^SomebodysError: no luck$"),
-        ("build", "UnicodeDecodeError", BuildFailed, "^UnicodeDecodeError: no luck$"),
-        ("build", "KeyboardInterrupt", BuildFailed, "^KeyboardInterrupt: no luck$"),
-        ("export", "MemoryError", MemoryError, "^no luck$"),
-        (
-            "export",
-            "TorchExportError",
-            Unsupported,
-            r"^torch\.onnx cannot export the model: TorchExportError: no luck$",
-        ),
-        ("export", "ValueError", Unsupported, r"^torch\.onnx cannot export the model: ValueError: no luck$"),
-    ],
-)
+@pytest.mark.parametrize(("stage", "kind", "message", "error", "says"), RAISED)
 def test_what_the_process_raised_is_raised(
-    stage: str, kind: str, error: type[Exception], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: str,
+    kind: str,
+    message: str,
+    error: type[Exception],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    exporter = answering(monkeypatch, stage, kind, "no luck")
-    with pytest.raises(error, match=says), exporter.converted(builder(MLP), DIGITS, 1):
-        pass
-
-
-@pytest.mark.parametrize("stage", ["build", "export"])
-def test_torchs_want_of_memory_is_one(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    exporter = answering(monkeypatch, stage, "RuntimeError", "DefaultCPUAllocator: can't allocate memory: 1 bytes")
-    with pytest.raises(MemoryError), exporter.converted(builder(MLP), DIGITS, 1):
+    """The real process is tested by the conformance suite."""
+    monkeypatch.setattr(model_files, "run_child", lambda *_: ChildFailure(stage, kind, message))
+    with pytest.raises(error, match=says), Exporter(cache=str(tmp_path)).converted(builder(MLP), DIGITS, 1):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Models in a caller's hands on ONNX Runtime: counted like their twins in torch, stepped, timed and traced."""
+"""Models in a caller's hands on ONNX Runtime: counted like their twins in torch, stepped for any batch, timed and traced."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
 from torch import nn
 
+from support.onnx_graphs import floats, node, saved
 from sweeprof import Profiler
-from sweeprof.backends import named
+from sweeprof.backends import model_files, named
 from sweeprof.backends.onnxruntime import profiler
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
+from sweeprof.backends.onnxruntime.counting import count_file
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.backends.onnxruntime.model import OnnxModel
@@ -35,6 +35,7 @@ from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
+from sweeprof.targets import builder
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, min_samples=5, min_s=0, max_s=20)
 
@@ -74,6 +75,16 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 }
 
 
+def outputs(model: OnnxModel, *args: Any, **kwargs: Any) -> Any:
+    with model.stepping(model.put(Inputs(args, kwargs))) as step:
+        return model.host_outputs(step())
+
+
+def loaded(build: Callable[[], Any], **settings: Any) -> OnnxModel:
+    model: OnnxModel = OnnxruntimeBackend(**settings).load(build, "cpu", None)
+    return model
+
+
 SLOW = ("mlp", "lstm")
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODELS]
 
@@ -88,19 +99,13 @@ class Sample:
         self.inputs = Inputs((TensorSpec(self.shape),))
         self.file: Exported = stack.enter_context(Exporter().converted(lambda: self.module, self.inputs, None))
 
-    @property
-    def backend(self) -> OnnxruntimeBackend:
-        return OnnxruntimeBackend()
-
     def counted(self) -> LayerTable:
-        from sweeprof.backends.onnxruntime.counting import count_file
-
         return count_file(self.file, [self.shape], {}, DEFAULTS)
 
-    def loaded(self, backend: OnnxruntimeBackend | None = None) -> OnnxModel:
-        """What runs the file that is there already; it tells no more than the file."""
-        model: OnnxModel = (backend or self.backend).load(lambda: OnnxFile(self.file.path), "cpu", None)
-        return model
+    @property
+    def given(self) -> OnnxFile:
+        """The file, which tells no more than there is in it."""
+        return OnnxFile(self.file.path)
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +142,9 @@ def test_counts_are_those_of_the_twin_in_torch(name: str, sample: Callable[[str]
 def test_outputs_are_those_of_torch_whatever_the_batch(name: str, batch: int, sample: Callable[[str], Sample]) -> None:
     found = sample(name)
     x = torch.randn(batch, *found.shape[1:], generator=torch.Generator().manual_seed(0))
-    model = found.loaded()
-    with model.stepping(model.put(Inputs((x,)))) as step, torch.no_grad():
-        first, again = np.asarray(model.host_outputs(step())), np.asarray(model.host_outputs(step()))
+    model = loaded(lambda: found.given)
+    first, again = np.asarray(outputs(model, x)), np.asarray(outputs(model, x))
+    with torch.no_grad():
         np.testing.assert_allclose(first, found.module(x).numpy(), atol=1e-5)
     np.testing.assert_array_equal(first, again)
     assert found.file.batch is None
@@ -147,31 +152,33 @@ def test_outputs_are_those_of_torch_whatever_the_batch(name: str, batch: int, sa
 
 @pytest.mark.parametrize("optimization", ["disabled", "basic", "extended", "layout"])
 def test_no_optimization_changes_the_outputs(optimization: Any, sample: Callable[[str], Sample]) -> None:
-    found = sample("digits_resnet")
-    model = found.loaded(OnnxruntimeBackend(optimization=optimization, threads=2, arena=False))
-    x = torch.randn(2, 1, 32, 32)
-    with model.stepping(model.put(Inputs((x,)))) as step, torch.no_grad():
-        np.testing.assert_allclose(np.asarray(model.host_outputs(step())), found.module(x).numpy(), atol=1e-4)
+    found, x = sample("digits_resnet"), torch.randn(2, 1, 32, 32)
+    model = loaded(lambda: found.given, optimization=optimization, threads=2, arena=False)
+    with torch.no_grad():
+        np.testing.assert_allclose(np.asarray(outputs(model, x)), found.module(x).numpy(), atol=1e-4)
 
 
-def test_the_model_is_left_as_it_was(sample: Callable[[str], Sample]) -> None:
+def analyzed(build: Callable[[], Any], *shape: int) -> LayerTable:
+    return OnnxruntimeBackend().analyze(build, Inputs((TensorSpec(shape),)), None, DEFAULTS)
+
+
+def test_the_model_is_left_as_it_was() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
     module[0].eval()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    table = OnnxruntimeBackend().analyze(lambda: module, Inputs((TensorSpec((2, 4)),)), None, DEFAULTS)
+    table = analyzed(lambda: module, 2, 4)
     assert [inner.training for inner in module.modules()] == [True, False, True]
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert (table.macs, table.rows[0].type) == (32, "Sequential")
-    assert [(row.path, row.call) for row in table.rows] == [(ROOT, 0), ("0", 0), ("1", -1)], (
-        "dropout is not in the graph"
-    )
+    # dropout is not in the graph
+    assert [(row.path, row.call) for row in table.rows] == [(ROOT, 0), ("0", 0), ("1", -1)]
 
 
 def test_frozen_parameters_and_shared_ones() -> None:
     module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 2))
     module[1].weight = module[0].weight
     module[2].requires_grad_(False)
-    table = OnnxruntimeBackend().analyze(module.eval, Inputs((TensorSpec((2, 4)),)), None, DEFAULTS)
+    table = analyzed(module.eval, 2, 4)
     assert (table.params, table.trainable, table.macs) == (16 + 10, 16, 2 * (16 + 16 + 8))
 
 
@@ -180,11 +187,8 @@ def test_keywords_and_constants_among_the_arguments() -> None:
         def forward(self, x: torch.Tensor, other: torch.Tensor, k: int = 1) -> Any:
             return x @ other * k
 
-    model = OnnxruntimeBackend().load(Scaled, "cpu", None)
-    x, other = torch.randn(3, 4), torch.randn(4, 2)
-    inputs = Inputs((x,), {"other": other, "k": 3})
-    with model.stepping(model.put(inputs)) as step:
-        np.testing.assert_allclose(np.asarray(model.host_outputs(step())), (x @ other * 3).numpy(), atol=1e-6)
+    model, x, other = loaded(Scaled), torch.randn(3, 4), torch.randn(4, 2)
+    np.testing.assert_allclose(np.asarray(outputs(model, x, other=other, k=3)), (x @ other * 3).numpy(), atol=1e-6)
     with pytest.raises(Unsupported, match="the graph takes x, other, and 1 tensors are given"):
         model.put(Inputs((x,)))
 
@@ -195,9 +199,8 @@ def test_a_recurrent_network_takes_any_length() -> None:
     torch.manual_seed(0)
     module = nn.GRU(8, 16, bidirectional=True).eval()
     x = torch.randn(5, 4, 8)
-    model = OnnxruntimeBackend().load(lambda: module, "cpu", None)
-    with model.stepping(model.put(Inputs((x,)))) as step, torch.no_grad():
-        first, _ = named(model.host_outputs(step())).values()
+    first, _ = named(outputs(loaded(lambda: module), x)).values()
+    with torch.no_grad():
         np.testing.assert_allclose(first, module(x)[0].numpy(), atol=1e-5)
 
 
@@ -207,14 +210,16 @@ def test_what_cannot_be_exported_is_unsupported_in_the_exporters_words() -> None
             return x if float(x.sum()) > 0 else -x
 
     with pytest.raises(Unsupported, match=r"^torch\.onnx cannot export the model: \w+: \S.+$") as raised:
-        OnnxruntimeBackend().analyze(Branching, Inputs((TensorSpec((2, 4)),)), None, DEFAULTS)
+        analyzed(Branching, 2, 4)
     assert "\n" not in str(raised.value)
     with pytest.raises(TypeError, match="the model's builder returned a str"):
-        OnnxruntimeBackend().analyze(lambda: "nothing", Inputs((TensorSpec((2, 4)),)), None, DEFAULTS)
+        analyzed(lambda: "nothing", 2, 4)
+    called = Inputs((TensorSpec((2, 4)),), forward=lambda m, x: m(x))
     with pytest.raises(Unsupported, match="more than calling it cannot be exported"):
-        OnnxruntimeBackend().analyze(
-            nn.Identity, Inputs((TensorSpec((2, 4)),), forward=lambda m, x: m(x)), None, DEFAULTS
-        )
+        OnnxruntimeBackend().analyze(nn.Identity, called, None, DEFAULTS)
+
+
+# Times and operators
 
 
 def exported(found: Sample) -> OnnxModel:
@@ -222,9 +227,8 @@ def exported(found: Sample) -> OnnxModel:
     return OnnxModel(lambda *_: nullcontext(found.file), OnnxruntimeBackend().session_settings("cpu"), None)
 
 
-def timed(found: Sample) -> LayerTimes:
-    model = exported(found)
-    return OnnxruntimeBackend().layer_times(model, Work(model.put(found.inputs)), SHORT)
+def timed(model: OnnxModel, inputs: Inputs) -> LayerTimes:
+    return OnnxruntimeBackend().layer_times(model, Work(model.put(inputs)), SHORT)
 
 
 @pytest.mark.parametrize("name", ["digits_resnet", "transformer"])
@@ -233,7 +237,7 @@ def test_layer_times_are_at_the_rows_of_the_table(
 ) -> None:
     monkeypatch.setattr(profiler, "MOST_ATTEMPTS", 1)  # a busy machine takes no more steps than an idle one
     found = sample(name)
-    times = timed(found)
+    times = timed(exported(found), found.inputs)
     assert (times.mode, times.warmup, times.backward) == ("inference", 2, None)
     assert times.repeats == len(times.forward.plain) == len(times.forward.probed) == 7
     assert set(times.probe_s) == {"inside", "outside"}
@@ -263,8 +267,7 @@ def test_a_profiler_that_is_said_to_cost_more_than_the_nodes_took_leaves_no_row_
 def test_a_step_of_one_node_takes_what_its_layer_takes() -> None:
     """A product that lasts milliseconds: the profiler's own cost is nothing beside it, and nothing else runs."""
     module = nn.Sequential(nn.Linear(1024, 1024)).eval()
-    model = OnnxruntimeBackend().load(lambda: module, "cpu", None)
-    times = OnnxruntimeBackend().layer_times(model, Work(model.put(Inputs((TensorSpec((512, 1024)),)))), SHORT)
+    times = timed(loaded(lambda: module), Inputs((TensorSpec((512, 1024)),)))
     root, linear = times.seconds[0], dict(zip([c.path for c in times.calls], times.seconds, strict=True))["0"]
     assert linear.forward > 0.8 * root.forward
     assert 0 <= times.probe_s["inside"] <= times.probe_s["outside"] < profiler.MOST_S, "not more if a step stalls"
@@ -287,14 +290,12 @@ def test_operators_have_the_flops_of_the_exported_graph(sample: Callable[[str], 
 
 
 def test_training_makes_no_sense(sample: Callable[[str], Sample]) -> None:
-    model = sample("lenet5").loaded()
+    model = loaded(lambda: sample("lenet5").given)
     work = Work(model.put(sample("lenet5").inputs), None, TrainingConfig())
-    for ask in (
-        lambda: OnnxruntimeBackend().layer_times(model, work, SHORT),
-        lambda: OnnxruntimeBackend().operators(model, work),
-    ):
-        with pytest.raises(Unsupported, match="makes no sense: ONNX Runtime runs models, and trains none"):
-            ask()
+    with pytest.raises(Unsupported, match="makes no sense: ONNX Runtime runs models, and trains none"):
+        OnnxruntimeBackend().layer_times(model, work, SHORT)
+    with pytest.raises(Unsupported, match="makes no sense: ONNX Runtime runs models, and trains none"):
+        OnnxruntimeBackend().operators(model, work)
 
 
 @pytest.mark.slow
@@ -306,33 +307,29 @@ def test_the_library_takes_it_by_name(sample: Callable[[str], Sample]) -> None:
     assert 4 * 140_106 < size < 1.1 * 4 * 140_106
 
 
-def test_a_file_is_run_as_it_is(sample: Callable[[str], Sample]) -> None:
-    """An exported one, but without what the export knew: paths come from nowhere, so that everything is the root's."""
-    found = sample("digits_resnet")
-    backend = OnnxruntimeBackend()
+# Files
+
+
+def test_a_file_is_counted_as_it_is(sample: Callable[[str], Sample]) -> None:
+    """Without what the export knew: paths come from nowhere, so that everything is the root's."""
+    found, backend = sample("digits_resnet"), OnnxruntimeBackend()
     backend.expect(found.inputs)
-    build = lambda: OnnxFile(found.file.path)  # noqa: E731
-    table = backend.analyze(build, found.inputs, 1, DEFAULTS)
+    table = backend.analyze(lambda: found.given, found.inputs, 1, DEFAULTS)
     assert (table.macs, table.params, table.buffers) == (36_620_160, 77_754, 672)
-    assert backend.artifact(build, 1).bytes == Path(found.file.path).stat().st_size
-    assert backend.artifact(build, 1).format == "onnx"
+    artifact = backend.artifact(lambda: found.given, 1)
+    assert (artifact.bytes, artifact.format) == (Path(found.file.path).stat().st_size, "onnx")
 
 
 def test_a_file_that_wants_channels_last(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, 5, 3])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 5, 3])
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negative", [value], [result])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    model = OnnxruntimeBackend().load(lambda: OnnxFile(str(path), channels="last"), "cpu", 1)
+    path = saved(tmp_path, [node("Neg", "x", "y")], {"x": (2, 4, 5, 3)}, {}, opset=17)
+    model = OnnxruntimeBackend().load(lambda: OnnxFile(path, channels="last"), "cpu", 1)
     images = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
-    with model.stepping(model.put(Inputs((images,)))) as step:
-        np.testing.assert_array_equal(np.asarray(model.host_outputs(step())), -np.moveaxis(images, 1, -1))
+    np.testing.assert_array_equal(np.asarray(outputs(model, images)), -np.moveaxis(images, 1, -1))
 
 
 def test_a_provider_that_is_not_there() -> None:
     with pytest.raises(Unsupported, match=r"this ONNX Runtime has no NoSuchProvider, only .*CPUExecutionProvider"):
-        OnnxruntimeBackend(provider="NoSuchProvider").load(nn.ReLU, "cpu", None)
+        loaded(nn.ReLU, provider="NoSuchProvider")
 
 
 def test_running_out_of_memory() -> None:
@@ -343,12 +340,77 @@ def test_running_out_of_memory() -> None:
 
 
 def test_the_threads_of_a_session_are_what_is_told(tmp_path: Path) -> None:
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "one", ends[:1], ends[1:])
-    path = str(tmp_path / "one.onnx")
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    path = saved(tmp_path, [node("Neg", "x", "y")], {"x": floats(1)}, {}, opset=17)
     backend = OnnxruntimeBackend(threads=2)
     model = backend.load(lambda: OnnxFile(path), "cpu", None)
     assert backend.settings_in_effect() == backend.settings_in_effect(model) == {}, "there is no session yet"
-    model.put(Inputs((np.ones(1, np.float32),)))
+    model.put(Inputs((floats(1),)))
     assert backend.settings_in_effect(model) == {"threads": 2, "inter-op threads": 1}
+
+
+# Graphs for one batch size alone: made where there is no other, and given smaller batches too
+
+
+@pytest.mark.slow
+def test_a_graph_for_one_batch_size_alone_is_made_for_that() -> None:
+    """Where a forward makes a constant of the size."""
+
+    class Fixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + torch.tensor([[float(i)] for i in range(x.shape[0])])
+
+    model = loaded(Fixed)
+    np.testing.assert_array_equal(np.asarray(outputs(model, torch.zeros(4, 1))), [[0], [1], [2], [3]])
+    assert model.file.batch == 4
+    last = model.put(Inputs((torch.full((3, 1), 5.0),)))
+    assert (last.rows, last.values["x"].shape()) == (3, [4, 1])
+    np.testing.assert_array_equal(np.asarray(outputs(model, torch.full((3, 1), 5.0))), [[5], [6], [7]])
+
+
+class Stateful(nn.Module):
+    """A state that has its batch on the second axis, which no export for any batch size is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gru = nn.GRU(8, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> Any:
+        return self.gru(x, h)[0]
+
+
+@pytest.mark.slow
+def test_a_network_with_a_state_is_made_for_one_batch_size() -> None:
+    module = Stateful().eval()
+    model = loaded(lambda: module)
+    for batch in (4, 3):
+        x, h = torch.randn(batch, 5, 8), torch.randn(1, batch, 16)
+        with torch.no_grad():
+            np.testing.assert_allclose(np.asarray(outputs(model, x, h)), module(x, h).numpy(), atol=1e-5)
+    assert model.file.batch == 4
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
+def test_the_same_from_a_config_in_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = {"_target_": "torch.nn.GRU", "input_size": 8, "hidden_size": 16, "batch_first": True}
+    inputs = Inputs((TensorSpec((4, 5, 8)), TensorSpec((1, 4, 16))))
+    backend = OnnxruntimeBackend(cache=str(tmp_path))
+    first = backend.analyze(builder(node), inputs, None, DEFAULTS)
+    monkeypatch.setattr(model_files, "run_child", None)
+    assert backend.analyze(builder(node), inputs, None, DEFAULTS).macs == first.macs == 4 * 5 * 3 * 16 * (8 + 16)
+
+
+def test_a_smaller_batch_than_the_only_one_of_a_file_is_filled_up(tmp_path: Path) -> None:
+    given = {"x": floats(4, 2), "state": floats(1, 4, 2), "bias": np.ones(2, np.float32)}
+    nodes = [node("Add", "x state", "s"), node("Squeeze", "s first", "q"), node("Add", "q bias", "y")]
+    path = saved(tmp_path, nodes, given, {"first": np.array([0])}, opset=17)
+    model, random = loaded(lambda: OnnxFile(path)), np.random.default_rng(0)
+    for batch in (4, 3, 1):
+        x = random.standard_normal((batch, 2)).astype(np.float32)
+        put = model.put(Inputs((x, x[None], given["bias"])))
+        assert {name: tuple(value.shape()) for name, value in put.values.items()} == {
+            n: v.shape for n, v in given.items()
+        }
+        assert put.rows == (None if batch == 4 else batch)
+        np.testing.assert_allclose(np.asarray(outputs(model, x, x[None], given["bias"])), 2 * x + 1, atol=1e-6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,20 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, quantize_dynamic, quantize_static
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from support.onnx_graphs import Samples, checked
+from support.onnx_graphs import Samples, checked, node, saved
 from sweeprof.backends.onnxruntime.counting import count_file
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.results.layers import LayerTable
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-Make = Callable[[str, str], Any]
 
 
 class Block(nn.Module):
@@ -123,17 +121,6 @@ def operators_of(path: str) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node if node.domain.startswith("com.microsoft"))
 
 
-@pytest.mark.parametrize("level", ["basic", "extended"])
-def test_optimised_graphs(level: str, export: Export, tmp_path: Path) -> None:
-    result = str(tmp_path / "optimised.onnx")
-    optimise(level, export.path, result)
-    if level != "basic":
-        assert operators_of(result)
-    checked(result, export.feeds)
-    table = export.counted(result)
-    assert (table.macs, table.params, table.coverage, table.uncovered) == (export.macs, plain_params(export), 1, {})
-
-
 def plain_params(export: Export) -> int:
     """The parameters of the export: its batch norm is a part of a convolution."""
     return export.counted(export.path).params
@@ -144,6 +131,16 @@ def test_the_export_itself(export: Export) -> None:
     checked(export.path, export.feeds)
     folded = 16 * 2 if "convolutions" in export.path else 0
     assert (table.macs, table.params, table.uncovered) == (export.macs, export.params - folded, {})
+
+
+@pytest.mark.parametrize("level", ["basic", "extended"])
+def test_optimised_graphs(level: str, export: Export, tmp_path: Path) -> None:
+    result = str(tmp_path / "optimised.onnx")
+    optimise(level, export.path, result)
+    assert level == "basic" or operators_of(result)
+    checked(result, export.feeds)
+    table = export.counted(result)
+    assert (table.macs, table.params, table.coverage, table.uncovered) == (export.macs, plain_params(export), 1, {})
 
 
 @pytest.mark.parametrize("level", [None, "extended"])
@@ -165,13 +162,18 @@ def test_quantised_graphs(form: str, level: str | None, export: Export, tmp_path
     assert table.params < table.params_bytes < 1.5 * table.params
 
 
+def in_blocks(path: str, result: Path) -> str:
+    """With weights of four bits in products."""
+    quantizer = MatMulNBitsQuantizer(onnx.load(path), block_size=32, is_symmetric=True)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(result))
+    return str(result)
+
+
 def test_weights_of_four_bits(tmp_path: Path) -> None:
     """Of the products: the table of tokens, norms and biases are as before."""
     export = Export("transformer", tmp_path)
-    quantizer = MatMulNBitsQuantizer(onnx.load(export.path), block_size=32, is_symmetric=True)
-    quantizer.process()
-    result = str(tmp_path / "blocks.onnx")
-    quantizer.model.save_model_to_file(result)
+    result = in_blocks(export.path, tmp_path / "blocks.onnx")
     assert operators_of(result)["MatMulNBits"] == 2 * 6 + 1
     checked(result, export.feeds)
     table, whole = export.counted(result), export.counted(export.path)
@@ -188,61 +190,52 @@ def test_numbers_of_sixteen_bits(export: Export, tmp_path: Path) -> None:
     assert table.params_bytes == whole.params_bytes // 2
 
 
-def decoder(folder: Path, past: str) -> str:
-    """A layer of a decoder as onnxruntime-genai writes it, whose attention reads the number of keys from the mask."""
+# A layer of a decoder as onnxruntime-genai writes it, whose attention reads the number of keys from the mask
+OWN = {"domain": "com.microsoft"}
+DECODER = [
+    node("ReduceSum", "mask one", "counts"),
+    node("Sub", "counts one", "last"),
+    node("Cast", "last", "seqlens", to=TensorProto.INT32),
+    node("Shape", "mask", "shape"),
+    node("Gather", "shape axis", "length"),
+    node("Cast", "length", "total", to=TensorProto.INT32),
+    node("Gather", "table ids", "x"),
+    node("SimplifiedLayerNormalization", "x norm", "n", axis=-1),
+    *(node("MatMul", f"n w{name}", name) for name in "qkv"),
+    node("GroupQueryAttention", "q k v past.key past.value seqlens total cos cos", "a present.key present.value", **OWN,
+         num_heads=4, kv_num_heads=2, do_rotary=1),
+    node("MatMul", "a wo", "o"),
+    node("SkipSimplifiedLayerNormalization", "x o post", "p - - r", **OWN),
+    node("MatMul", "p up", "u"),
+    node("Sigmoid", "u", "s"),
+    node("Mul", "u s", "g"),
+    node("MatMul", "g down", "d"),
+    node("Add", "r d", "y"),
+]  # fmt: skip
+SHAPES = {
+    "table": (50, 64),
+    "norm": (64,),
+    "wq": (64, 64),
+    "wk": (64, 32),
+    "wv": (64, 32),
+    "wo": (64, 64),
+    "post": (64,),
+    "up": (64, 96),
+    "down": (96, 64),
+}
+CACHES = ("past.key", "past.value")
+
+
+def decoder(folder: Path) -> str:
     random = np.random.default_rng(0)
-    weights: dict[str, Any] = {}
-
-    def weight(name: str, *shape: int) -> str:
-        weights[name] = 0.1 * random.standard_normal(shape).astype(np.float32)
-        return name
-
-    def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
-        is_own = op in ("GroupQueryAttention", "SkipSimplifiedLayerNormalization")
-        return helper.make_node(op, inputs, outputs, domain="com.microsoft" if is_own else "", **attributes)
-
+    weights = {name: 0.1 * random.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
     weights |= {"one": np.array([1]), "axis": np.array(1), "cos": np.ones((64, 8), np.float32)}
-    cache = ["past.key", "past.value", "seqlens", "total", "cos", "cos"]
-    nodes = [
-        node("ReduceSum", ["mask", "one"], ["counts"]),
-        node("Sub", ["counts", "one"], ["last"]),
-        node("Cast", ["last"], ["seqlens"], to=TensorProto.INT32),
-        node("Shape", ["mask"], ["shape"]),
-        node("Gather", ["shape", "axis"], ["length"]),
-        node("Cast", ["length"], ["total"], to=TensorProto.INT32),
-        node("Gather", [weight("table", 50, 64), "ids"], ["x"]),
-        node("SimplifiedLayerNormalization", ["x", weight("norm", 64)], ["n"], axis=-1),
-        node("MatMul", ["n", weight("wq", 64, 64)], ["q"]),
-        node("MatMul", ["n", weight("wk", 64, 32)], ["k"]),
-        node("MatMul", ["n", weight("wv", 64, 32)], ["v"]),
-        node(
-            "GroupQueryAttention",
-            ["q", "k", "v", *cache],
-            ["a", "present.key", "present.value"],
-            num_heads=4,
-            kv_num_heads=2,
-            do_rotary=1,
-        ),
-        node("MatMul", ["a", weight("wo", 64, 64)], ["o"]),
-        node("SkipSimplifiedLayerNormalization", ["x", "o", weight("post", 64)], ["p", "", "", "r"]),
-        node("MatMul", ["p", weight("up", 64, 96)], ["u"]),
-        node("Sigmoid", ["u"], ["s"]),
-        node("Mul", ["u", "s"], ["g"]),
-        node("MatMul", ["g", weight("down", 96, 64)], ["d"]),
-        node("Add", ["r", "d"], ["y"]),
-    ]
-    given = [
-        helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "sequence"]),
-        helper.make_tensor_value_info("mask", TensorProto.INT64, ["batch", "total"]),
-        *[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2, past, 16]) for name in cache[:2]],
-    ]
-    results = [helper.make_empty_tensor_value_info(name) for name in ("y", "present.key", "present.value")]
-    initializers = [numpy_helper.from_array(value, name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "decoder", given, results, initializers)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    path = str(folder / "decoder.onnx")
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
-    return path
+    inputs = {
+        "ids": helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "sequence"]),
+        "mask": helper.make_tensor_value_info("mask", TensorProto.INT64, ["batch", "total"]),
+        **dict.fromkeys(CACHES, ("n", 2, "past", 16)),
+    }
+    return saved(folder, DECODER, inputs, weights, ["y", "present.key", "present.value"], opset=21)
 
 
 @pytest.mark.parametrize(("length", "past"), [(6, 0), (1, 5)])
@@ -250,19 +243,16 @@ def decoder(folder: Path, past: str) -> str:
 @pytest.mark.parametrize("is_quantised", [False, True])
 def test_a_decoder(is_quantised: bool, level: str | None, length: int, past: int, tmp_path: Path) -> None:
     """The first forward, and one of a token with five in the cache; with weights of 32 and of four bits."""
-    path = decoder(tmp_path, "past")
+    path = decoder(tmp_path)
     if is_quantised:
-        quantizer = MatMulNBitsQuantizer(onnx.load(path), block_size=32, is_symmetric=True)
-        quantizer.process()
-        path = str(tmp_path / "blocks.onnx")
-        quantizer.model.save_model_to_file(path)
+        path = in_blocks(path, tmp_path / "blocks.onnx")
     if level is not None:
         optimise(level, path, str(tmp_path / "optimised.onnx"))
         path = str(tmp_path / "optimised.onnx")
     feeds: dict[str, Any] = {
         "ids": np.ones((2, length), np.int64),
         "mask": np.ones((2, length + past), np.int64),
-        **{name: np.ones((2, 2, past, 16), np.float32) for name in ("past.key", "past.value")},
+        **{name: np.ones((2, 2, past, 16), np.float32) for name in CACHES},
     }
     checked(path, feeds)
     table = count_file(OnnxFile(path).known(), (), {name: value.shape for name, value in feeds.items()}, DEFAULTS)

@@ -1,25 +1,35 @@
-"""OpenVINO on graphs that are made here: what is counted, timed and returned, without a conversion."""
+"""OpenVINO on graphs that are made here and on files of ONNX: what is counted, timed and returned."""
 
 from __future__ import annotations
 
 import gc
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import openvino
 import pytest
+from onnxruntime.quantization import QuantFormat, quantize_dynamic, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 from openvino import opset13 as ops
+from torch import nn
 
 import sweeprof
+from support import onnx_graphs
+from support.onnx_graphs import Samples, call, floats, node
+from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.backends.openvino.adapter import OpenvinoBackend, OpenvinoModel, path_of
 from sweeprof.backends.openvino.convert import Converted, OpenvinoFile
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
+from sweeprof.datasets import ArraySpec
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import Work
+from sweeprof.model_sources.file import inputs as inputs_of
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Protocol
@@ -33,15 +43,20 @@ def array(*shape: int) -> Any:
 
 
 def saved(folder: Path, results: Any, *slots: Any) -> OpenvinoFile:
+    """The file of a graph of one result or a list of them."""
     path = folder / "model.xml"
-    openvino.save_model(openvino.Model([results], list(slots), "made"), path, compress_to_fp16=False)
+    graph = openvino.Model(results if isinstance(results, list) else [results], list(slots), "made")
+    openvino.save_model(graph, path, compress_to_fp16=False)
     return OpenvinoFile(str(path))
 
 
-def slot(*shape: int, name: str = "x") -> Any:
-    made = ops.parameter(list(shape), np.float32, name=name)
-    made.output(0).get_tensor().set_names({name})
-    return made
+def called(name: str, value: Any) -> Any:
+    value.output(0).get_tensor().set_names({name})
+    return value
+
+
+def slot(*shape: int, name: str = "x", dtype: Any = np.float32) -> Any:
+    return called(name, ops.parameter(list(shape), dtype, name=name))
 
 
 def product(folder: Path) -> OpenvinoFile:
@@ -63,13 +78,16 @@ def loaded(file: OpenvinoFile, *arrays: Any, **settings: Any) -> tuple[OpenvinoM
     return model, model.put(Inputs(arrays))
 
 
+def outputs(model: OpenvinoModel, *args: Any, **kwargs: Any) -> Any:
+    with model.stepping(model.put(Inputs(args, kwargs))) as step:
+        return model.host_outputs(step())
+
+
 def test_a_file_runs_and_is_counted(tmp_path: Path) -> None:
-    file = product(tmp_path)
-    model, batch = loaded(file, given := array(3, 8))
-    weights, bias = (node.data for node in model.graph.get_ordered_ops() if node.get_type_name() == "Constant")
-    with model.stepping(batch) as step:
-        found: Any = model.host_outputs(step())
-    np.testing.assert_allclose(found, np.maximum(given @ weights + bias, 0), rtol=1e-5)
+    file, given = product(tmp_path), array(3, 8)
+    model, _ = loaded(file, given)
+    weights, bias = (each.data for each in model.graph.get_ordered_ops() if each.get_type_name() == "Constant")
+    np.testing.assert_allclose(outputs(model, given), np.maximum(given @ weights + bias, 0), rtol=1e-5)
     table = counted(file, (3, 8))
     assert (table.macs, table.flops, table.ops) == (3 * 8 * 4, 2 * 96 + 12 + 12, 2 * 96 - 12 + 12 + 12)
     assert (table.params, table.params_bytes, table.uncovered) == (36, 144, {})
@@ -81,78 +99,61 @@ def test_a_file_runs_and_is_counted(tmp_path: Path) -> None:
     ]
 
 
-def network(name: str) -> Any:
-    """A recurrent network of 5 inputs and 6 units over 7 steps of 2 samples, in one direction."""
-    gates = {"lstm": 4, "gru": 3, "rnn": 1}[name]
-    x, lengths = slot(2, 7, 5), ops.constant(np.array([7, 7], np.int64))
-    weights = [array(1, gates * 6, 5), array(1, gates * 6, 6), array(1, gates * 6)]
-    if name == "lstm":
-        return ops.lstm_sequence(x, array(2, 1, 6), array(2, 1, 6), lengths, *weights, 6, "forward"), x
-    made = {"gru": ops.gru_sequence, "rnn": ops.rnn_sequence}[name]
-    return made(x, array(2, 1, 6), lengths, *weights, 6, "forward"), x
-
-
-def operator(name: str) -> tuple[Any, Any]:
-    x = slot(2, 6, 8, 8)
-    made = {
-        "convolution": lambda: ops.convolution(x, array(4, 6, 3, 3), [2, 2], [1, 1], [1, 1], [1, 1]),
-        "group convolution": lambda: ops.group_convolution(x, array(3, 4, 2, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1]),
-        "transposed": lambda: ops.convolution_backprop_data(x, array(6, 4, 2, 2), [2, 2]),
-        "transposed product": lambda: ops.matmul(x, array(8, 3), True, False),
-        "average": lambda: ops.avg_pool(x, [2, 2], [0, 0], [0, 0], [2, 2], False),
-        "maximum": lambda: ops.max_pool(x, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2]).output(0),
-        "mean": lambda: ops.reduce_mean(x, np.array([2, 3])),
-        "softmax": lambda: ops.softmax(x, 1),
-        "norm": lambda: ops.mvn(x, np.array([3]), True, 1e-5, "INSIDE_SQRT"),
-        "causal attention": lambda: ops.scaled_dot_product_attention(x, x, x, causal=True),
-        "masked attention": lambda: ops.scaled_dot_product_attention(x, x, x, array(8, 8)),
-        "gelu": lambda: ops.gelu(x, "erf"),
-        "integers": lambda: ops.add(ops.convert(x, np.int32), np.int32(2)),
-    }
-    return made[name](), x
-
-
 N = 2 * 6 * 8 * 8
+SCORES = 12 * 8 * 8
+# Of an input of (2, 6, 8, 8): MACs and FLOPs
+OPERATORS: list[tuple[str, Callable[[Any], Any], int, int]] = [
+    ("convolution", lambda x: ops.convolution(x, array(4, 6, 3, 3), [2, 2], [1, 1], [1, 1], [1, 1]),
+     2 * 4 * 4 * 4 * 6 * 9, 2 * 2 * 4 * 4 * 4 * 6 * 9),
+    ("group convolution", lambda x: ops.group_convolution(x, array(3, 4, 2, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1]),
+     2 * 12 * 64 * 2 * 9, 2 * 2 * 12 * 64 * 2 * 9),
+    ("transposed", lambda x: ops.convolution_backprop_data(x, array(6, 4, 2, 2), [2, 2]), N * 4 * 4, 2 * N * 4 * 4),
+    ("transposed product", lambda x: ops.matmul(x, array(8, 3), True, False), N * 3, 2 * N * 3),
+    ("average", lambda x: ops.avg_pool(x, [2, 2], [0, 0], [0, 0], [2, 2], False), 0, N),
+    ("maximum", lambda x: ops.max_pool(x, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2]).output(0), 0, N),
+    ("mean", lambda x: ops.reduce_mean(x, np.array([2, 3])), 0, N),
+    ("norm", lambda x: ops.mvn(x, np.array([3]), True, 1e-5, "INSIDE_SQRT"), 0, 4 * N),
+    ("causal attention", lambda x: ops.scaled_dot_product_attention(x, x, x, causal=True),
+     SCORES * 16, 2 * SCORES * 16 + 2 * SCORES),
+    ("masked attention", lambda x: ops.scaled_dot_product_attention(x, x, x, array(8, 8)),
+     SCORES * 16, 2 * SCORES * 16 + 3 * SCORES),
+    ("integers", lambda x: ops.add(ops.convert(x, np.int32), np.int32(2)), 0, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "make", "macs", "flops"), OPERATORS, ids=[o[0] for o in OPERATORS])
+def test_operators_are_counted_by_hand(
+    name: str, make: Callable[[Any], Any], macs: int, flops: int, tmp_path: Path
+) -> None:
+    table = counted(saved(tmp_path, make(x := slot(2, 6, 8, 8)), x), (2, 6, 8, 8))
+    assert (table.uncovered, table.macs, table.flops) == ({}, macs, flops)
+
+
+TWINS: list[tuple[Callable[[Any], Any], nn.Module]] = [
+    (lambda x: ops.softmax(x, 1), nn.Softmax(1)),
+    (lambda x: ops.gelu(x, "erf"), nn.GELU()),
+    (lambda x: ops.reduce_mean(x, np.array([2, 3])), nn.AdaptiveAvgPool2d(1)),
+]
+
+
+@pytest.mark.parametrize(("make", "module"), TWINS, ids=["softmax", "gelu", "mean"])
+def test_the_definitions_are_those_of_torch(make: Callable[[Any], Any], module: nn.Module, tmp_path: Path) -> None:
+    """The same operator costs as much as in PyTorch, whose rules are tested against published figures."""
+    theirs = sweeprof.profile(module, (2, 6, 8, 8), ["compute/flops", "compute/ops"])
+    ours = counted(saved(tmp_path, make(x := slot(2, 6, 8, 8)), x), (2, 6, 8, 8))
+    assert (ours.flops, ours.ops) == (theirs["compute/flops"].value, theirs["compute/ops"].value)
 
 
 @pytest.mark.parametrize(
-    ("name", "macs", "flops"),
-    [
-        ("convolution", 2 * 4 * 4 * 4 * 6 * 9, 2 * 2 * 4 * 4 * 4 * 6 * 9),
-        ("group convolution", 2 * 12 * 64 * 2 * 9, 2 * 2 * 12 * 64 * 2 * 9),
-        ("transposed", N * 4 * 4, 2 * N * 4 * 4),
-        ("transposed product", N * 3, 2 * N * 3),
-        ("average", 0, N),
-        ("maximum", 0, N),
-        ("mean", 0, N),
-        ("norm", 0, 4 * N),
-        ("causal attention", 12 * 8 * 8 * 16, 2 * 12 * 8 * 8 * 16 + 2 * 12 * 8 * 8),
-        ("masked attention", 12 * 8 * 8 * 16, 2 * 12 * 8 * 8 * 16 + 3 * 12 * 8 * 8),
-        ("integers", 0, 0),
-    ],
+    ("made", "states", "gates"), [(ops.lstm_sequence, 2, 4), (ops.gru_sequence, 1, 3), (ops.rnn_sequence, 1, 1)]
 )
-def test_operators_are_counted_by_hand(name: str, macs: int, flops: int, tmp_path: Path) -> None:
-    table = counted(saved(tmp_path, *operator(name)), (2, 6, 8, 8))
-    assert table.uncovered == {}
-    assert (table.macs, table.flops) == (macs, flops)
-
-
-def test_the_definitions_are_those_of_torch(tmp_path: Path) -> None:
-    """The same operator costs as much as in PyTorch, whose rules are tested against published figures."""
-    from torch import nn
-
-    for name, module in (("softmax", nn.Softmax(1)), ("gelu", nn.GELU()), ("mean", nn.AdaptiveAvgPool2d(1))):
-        theirs = sweeprof.profile(module, (2, 6, 8, 8), ["compute/flops", "compute/ops"])
-        ours = counted(saved(tmp_path, *operator(name)), (2, 6, 8, 8))
-        assert (ours.flops, ours.ops) == (theirs["compute/flops"].value, theirs["compute/ops"].value), name
-
-
-@pytest.mark.parametrize(("name", "gates"), [("lstm", 4), ("gru", 3), ("rnn", 1)])
-def test_recurrent_networks(name: str, gates: int, tmp_path: Path) -> None:
-    made, x = network(name)
-    table = counted(saved(tmp_path, made.output(0), x), (2, 7, 5))
-    assert table.macs == 2 * 7 * gates * 6 * (5 + 6)
-    assert table.uncovered == {}
+def test_recurrent_networks(made: Any, states: int, gates: int, tmp_path: Path) -> None:
+    """Of 5 inputs and 6 units over 7 steps of 2 samples, in one direction."""
+    x, lengths = slot(2, 7, 5), ops.constant(np.array([7, 7], np.int64))
+    weights = [array(1, gates * 6, 5), array(1, gates * 6, 6), array(1, gates * 6)]
+    network = made(x, *[array(2, 1, 6)] * states, lengths, *weights, 6, "forward")
+    table = counted(saved(tmp_path, network.output(0), x), (2, 7, 5))
+    assert (table.macs, table.uncovered) == (2 * 7 * gates * 6 * (5 + 6), {})
 
 
 def test_an_operator_without_a_definition_is_listed_and_a_formula_counts_it(tmp_path: Path) -> None:
@@ -187,39 +188,28 @@ def test_weights_of_few_bits_are_parameters(kind: str, dtype: str, size: float, 
 
 
 def test_a_last_batch_is_filled_up_a_larger_one_compiled_and_another_shape_refused(tmp_path: Path) -> None:
-    model, batch = loaded(product(tmp_path), given := array(4, 8))
-    with model.stepping(batch) as step:
-        whole = np.array(model.host_outputs(step()))
-    with model.stepping(model.put(Inputs((given[:3],)))) as step:
-        np.testing.assert_array_equal(model.host_outputs(step()), whole[:3])
-    with model.stepping(model.put(Inputs((np.concatenate([given, given[:1]]),)))) as step:
-        np.testing.assert_allclose(np.array(model.host_outputs(step())), np.concatenate([whole, whole[:1]]), rtol=1e-6)
+    model, _ = loaded(product(tmp_path), given := array(4, 8))
+    whole = np.array(outputs(model, given))
+    np.testing.assert_array_equal(outputs(model, given[:3]), whole[:3])
+    larger = np.array(outputs(model, np.concatenate([given, given[:1]])))
+    np.testing.assert_allclose(larger, np.concatenate([whole, whole[:1]]), rtol=1e-6)
     with pytest.raises(Unsupported, match=r"the graph takes a .* as x, not a "):
         loaded(product(tmp_path), array(4, 9))
 
 
 def test_inputs_by_name_and_several_outputs(tmp_path: Path) -> None:
     left, right = slot(-1, 4, name="left"), slot(-1, 4, name="right")
-    difference = ops.subtract(left, right)
-    difference.output(0).get_tensor().set_names({"difference"})
-    flag = ops.greater(left, right)
-    flag.output(0).get_tensor().set_names({"flag"})
-    twice = ops.multiply(left, np.float32(2))
-    twice.output(0).get_tensor().set_names({"twice"})
-    path = tmp_path / "model.xml"
-    openvino.save_model(openvino.Model([difference, flag, twice], [left, right]), path)
-    a, b = array(3, 4), array(3, 4)
-    model = OpenvinoBackend().load(lambda: OpenvinoFile(str(path)), "cpu", None)
-    with model.stepping(model.put(Inputs(kwargs={"right": b, "left": a}))) as step:
-        outputs = model.host_outputs(step())
-    assert isinstance(outputs, dict)
-    np.testing.assert_allclose(outputs["difference"], a - b, rtol=1e-6)
-    np.testing.assert_array_equal(outputs["flag"], a > b)
-    assert {name: array.dtype.name for name, array in outputs.items()} == {
-        "difference": "float32",
-        "flag": "bool",
-        "twice": "float32",
-    }
+    results = [
+        called("difference", ops.subtract(left, right)),
+        called("flag", ops.greater(left, right)),
+        called("twice", ops.multiply(left, np.float32(2))),
+    ]
+    file, a, b = saved(tmp_path, results, left, right), array(3, 4), array(3, 4)
+    found = outputs(OpenvinoBackend().load(lambda: file, "cpu", None), right=b, left=a)
+    np.testing.assert_allclose(found["difference"], a - b, rtol=1e-6)
+    np.testing.assert_array_equal(found["flag"], a > b)
+    types = {name: values.dtype.name for name, values in found.items()}
+    assert types == {"difference": "float32", "flag": "bool", "twice": "float32"}
 
 
 def test_settings_are_in_effect(tmp_path: Path) -> None:
@@ -255,11 +245,8 @@ def test_the_folder_of_a_model_goes_with_it(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_backends_without_requests_give_a_reason() -> None:
-    from torch import nn
-
-    found = sweeprof.profile(nn.Linear(2, 2), (1, 2), ["throughput/concurrent"], protocol=SHORT)[
-        "throughput/concurrent"
-    ]
+    name = "throughput/concurrent"
+    found = sweeprof.profile(nn.Linear(2, 2), (1, 2), [name], protocol=SHORT)[name]
     assert found.value is None
     assert "this backend runs one forward after the other" in str(found.reason)
 
@@ -298,17 +285,72 @@ def test_bfloat16_needs_a_processor_that_has_it(tmp_path: Path) -> None:
 
 def test_the_inputs_of_a_file_are_described(tmp_path: Path) -> None:
     """As model=file needs them; what the file leaves open is a size by name."""
-    from sweeprof.datasets import ArraySpec
-    from sweeprof.model_sources.file import inputs
-
-    x, ids = slot(-1, 8), ops.parameter([-1, -1], np.int64, name="ids")
-    ids.output(0).get_tensor().set_names({"ids"})
-    path = tmp_path / "model.xml"
-    openvino.save_model(openvino.Model([ops.relu(x), ops.add(ids, np.int64(1))], [x, ids]), path)
-    found = inputs(str(path), {"size_1": 5})
+    x, ids = slot(-1, 8), slot(-1, -1, name="ids", dtype=np.int64)
+    file = saved(tmp_path, [ops.relu(x), ops.add(ids, np.int64(1))], x, ids)
+    found = inputs_of(file.path, {"size_1": 5})
     assert found.inputs == {"x": ArraySpec((8,), "float32"), "ids": ArraySpec((5,), "int64", high=2)}
 
 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no file missing\.xml"):
         loaded(OpenvinoFile("missing.xml"), array(1, 8))
+
+
+# Files of ONNX that other tools made have the MACs and parameters that they have in ONNX Runtime
+
+
+IMAGES = (2, 3, 8, 8)
+
+
+def network(folder: Path) -> str:
+    """Its weights are not all the same number, which OpenVINO would make one of."""
+    nodes = [
+        node("Conv", "a w b", "c", "conv"),
+        node("Relu", "c", "r", "relu"),
+        node("GlobalAveragePool", "r", "p", "pool"),
+        node("Flatten", "p", "f", "flatten"),
+        node("MatMul", "f d", "y", "product"),
+    ]
+    weights = {"w": array(128, 3, 3, 3), "b": array(128), "d": array(128, 32)}
+    return onnx_graphs.saved(folder, nodes, {"a": IMAGES}, weights, opset=21)
+
+
+def in_openvino(path: str, *shapes: tuple[int, ...]) -> LayerTable:
+    given = Inputs(tuple(floats(*shape) for shape in shapes))
+    return OpenvinoBackend().analyze(lambda: OnnxFile(path), given, None, DEFAULTS)
+
+
+def quantised(form: str, path: str, result: str) -> None:
+    if form == "dynamic":
+        quantize_dynamic(path, result)
+    elif form == "static":
+        quantize_static(path, result, Samples({"a": floats(*IMAGES)}), quant_format=QuantFormat.QDQ)
+    else:
+        config = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=False, quant_format=QuantFormat[form])
+        quantizer = MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
+        quantizer.process()
+        quantizer.model.save_model_to_file(result)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["dynamic", "static", "QOperator", "QDQ"])
+def test_quantised_files(form: str, tmp_path: Path) -> None:
+    path, result = network(tmp_path), str(tmp_path / "quantised.onnx")
+    quantised(form, path, result)
+    whole, expected = onnx_graphs.counted(path, IMAGES), onnx_graphs.counted(result, IMAGES)
+    found = in_openvino(result, IMAGES)
+    assert (found.macs, found.params, found.uncovered) == (whole.macs, whole.params, {})
+    assert found.params_bytes == expected.params_bytes
+
+
+def test_a_fused_operator(tmp_path: Path) -> None:
+    path = call(tmp_path, "BiasGelu", [floats(2, 6, 32), floats(32)], weights=(1,))
+    table = in_openvino(path, (2, 6, 32))
+    assert (table.params, table.uncovered) == (32, {})
+
+
+def test_an_operator_that_openvino_does_not_have(tmp_path: Path) -> None:
+    path = call(tmp_path, "ReorderInput", [floats(2, 16, 8, 8)], domain="com.microsoft.nchwc")
+    says = r"No conversion rule found for operations: com\.microsoft\.nchwc\.ReorderInput"
+    with pytest.raises(Unsupported, match=says):
+        in_openvino(path, (2, 16, 8, 8))

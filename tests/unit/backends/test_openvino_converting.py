@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from support.onnx_graphs import node, saved
 from sweeprof.backends.openvino import convert
 from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.counting.formulas import DEFAULTS
@@ -40,8 +43,6 @@ def outputs(runner: OpenvinoBackend, build: Any, images: Any = IMAGES, axis: int
 
 
 def expected(build: Any) -> Any:
-    import torch
-
     with torch.inference_mode():
         return build().eval()(torch.from_numpy(IMAGES)).numpy()
 
@@ -104,20 +105,9 @@ def test_a_model_of_keras(cache: Path) -> None:
 
 
 def test_a_file_of_onnx(tmp_path: Path, cache: Path) -> None:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     weight = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], "/dense/MatMul")],
-        "product",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "a.onnx")
-    target = "sweeprof.backends.onnxruntime.files.OnnxFile"  # what model=file makes of an .onnx file
-    build = builder(target, path=str(tmp_path / "a.onnx"))
+    path = saved(tmp_path, [node("MatMul", "x w", "y", "/dense/MatMul")], {"x": (2, 4)}, {"w": weight}, opset=18)
+    build = builder("sweeprof.backends.onnxruntime.files.OnnxFile", path=path)  # what model=file makes of an .onnx file
     given = np.ones((2, 4), np.float32)
     np.testing.assert_allclose(outputs(backend(cache), build, given, None), given @ weight, rtol=1e-5)
     table = backend(cache).analyze(build, Inputs((given,)), None, DEFAULTS)
@@ -125,8 +115,6 @@ def test_a_file_of_onnx(tmp_path: Path, cache: Path) -> None:
 
 
 def test_models_in_a_callers_hands() -> None:
-    import torch
-
     class Net(torch.nn.Module):
         """Two outputs by name, and an argument that is no tensor."""
 
@@ -152,8 +140,6 @@ def test_models_in_a_callers_hands() -> None:
 
 
 def test_a_batch_that_the_tracer_makes_a_constant_of_is_converted_for_each_size() -> None:
-    import torch
-
     class Net(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return torch.zeros(int(x.shape[0]), 2) + x.sum()
@@ -164,8 +150,6 @@ def test_a_batch_that_the_tracer_makes_a_constant_of_is_converted_for_each_size(
 
 
 def test_what_cannot_be_converted_names_the_operator() -> None:
-    import torch
-
     class Net(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return torch.linalg.eigvalsh(x @ x.transpose(-1, -2))
@@ -175,7 +159,5 @@ def test_what_cannot_be_converted_names_the_operator() -> None:
 
 
 def test_statistics_of_use_are_not_sent() -> None:
-    import sys
-
     assert convert.__name__ in sys.modules
     assert sys.modules["openvino_telemetry"] is None

@@ -17,29 +17,26 @@ import keras
 import pytest
 import tensorflow as tf
 import torch
+from torch.nn.attention import flex_attention
 
 from sweeprof.backends import attribute, interface
+from sweeprof.backends.keras import private as of_keras
+from sweeprof.backends.tensorflow import private as of_tensorflow
 from sweeprof.errors import Unsupported
 
 BACKENDS = Path(__file__).parents[3] / "sweeprof" / "backends"
 FILES = sorted(BACKENDS.glob("*/private.py"))
 PRIVATE = re.compile(r"\b(keras\.src|tensorflow\.python|tensorflow\.tsl|jax\._src)\b")
-OF_OBJECTS = {
-    "torch.Tensor": ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values", "_version"),
-    "torch.UntypedStorage": ("_cdata",),
-    "torch.nn.Module": (
-        "_buffers",
-        "_compiled_call_impl",
-        "_modules",
-        "_non_persistent_buffers_set",
-        "_parameters",
-    ),
-    "torch.autograd.graph.Node": ("_sequence_nr",),
-    "torch.ops.aten.add.Tensor": ("_can_decompose", "_schema"),
-    "torch.nn.attention.flex_attention": ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device"),
-    "torch._C": ("_set_grad_enabled", "_enter_dual_level"),
-}
-"""Private attributes that the backend for PyTorch reads from objects."""
+OF_OBJECTS: list[tuple[object, tuple[str, ...]]] = [
+    (torch.ones(1), ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values", "_version")),
+    (torch.ones(1).untyped_storage(), ("_cdata",)),
+    (torch.nn.Module(), ("_buffers", "_compiled_call_impl", "_modules", "_non_persistent_buffers_set", "_parameters")),
+    ((torch.ones(1, requires_grad=True) + 1).grad_fn, ("_sequence_nr",)),
+    (torch.ops.aten.add.Tensor, ("_can_decompose", "_schema")),
+    (flex_attention, ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device")),
+    (torch._C, ("_set_grad_enabled", "_enter_dual_level")),
+]
+"""Objects from which the backend for PyTorch reads private attributes."""
 
 
 def interfaces(path: Path) -> Iterator[str]:
@@ -67,24 +64,12 @@ def test_each_interface_exists(backend: str, name: str) -> None:
     interface(name).__doc__  # noqa: B018  # of one that is missing, this raises
 
 
-@pytest.mark.parametrize("name", OF_OBJECTS)
-def test_each_attribute_of_torch_exists(name: str) -> None:
-    examples: dict[str, object] = {
-        "torch.Tensor": torch.ones(1),
-        "torch.UntypedStorage": torch.ones(1).untyped_storage(),
-        "torch.nn.Module": torch.nn.Module(),
-        "torch.autograd.graph.Node": (torch.ones(1, requires_grad=True) + 1).grad_fn,
-        "torch.ops.aten.add.Tensor": torch.ops.aten.add.Tensor,
-        "torch.nn.attention.flex_attention": import_module("torch.nn.attention.flex_attention"),
-        "torch._C": torch._C,
-    }
-    assert [wanted for wanted in OF_OBJECTS[name] if not hasattr(examples[name], wanted)] == []
+@pytest.mark.parametrize(("example", "names"), OF_OBJECTS)
+def test_each_attribute_of_torch_exists(example: object, names: tuple[str, ...]) -> None:
+    assert [wanted for wanted in names if not hasattr(example, wanted)] == []
 
 
 def test_each_attribute_of_keras_and_tensorflow_exists() -> None:
-    from sweeprof.backends.keras import private as of_keras
-    from sweeprof.backends.tensorflow import private as of_tensorflow
-
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
     assert of_keras.takes_training(keras.layers.Dropout(0.5)) is True

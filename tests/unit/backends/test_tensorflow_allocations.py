@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -17,26 +16,54 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import sweeprof
-from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH, WIDTHS
+from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.operators import STEP, GraphPositions, LayerProbes, changes_in, layers_around
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.process_memory import Change
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.observations import Allocations
 
-TESTS = Path(__file__).parents[2]
+ROWS, WIDTH, HIDDEN, OUT = 256, 500, 2000, 10
+WIDTHS = (64, 32, 2)
 WIDE, NARROW = 4 * ROWS * HIDDEN, 4 * ROWS * OUT
 """Bytes of the two layers' outputs."""
 WEIGHTS = 4 * (WIDTH * HIDDEN + HIDDEN * OUT)
 
 
+def found(mode: Any, trains: bool) -> dict[str, Any]:
+    """What steps allocate of Dense(2000) and Dense(10) on 256 rows of 500 float32."""
+    parts = [keras.layers.Dense(HIDDEN, name="wide"), keras.layers.Dense(OUT, name="narrow")]
+    model = keras.Sequential(parts, name="net")
+    model.build((None, WIDTH))
+    data = [(np.ones((ROWS, WIDTH), np.float32), np.zeros(ROWS, int))]
+    kind: Any = "training" if trains else "inference"
+    backend = TensorflowBackend(mode=mode)
+    settings: Any = {"mode": kind, "loss": "cross_entropy", "optimizer": "sgd"}
+    profiler = sweeprof.Profiler(model, data, backend=backend, **settings)
+    seen: Any = profiler.run("allocations")
+    return dict(seen.to_dict())
+
+
+def allocated_by_layer() -> dict[str, int]:
+    """Of a model whose layers have the names that Keras gives them."""
+    model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(width) for width in WIDTHS)])
+    seen: Any = sweeprof.Profiler(model, inputs=np.zeros((4096, 64), np.float32)).seen("allocations")
+    return {layer.path: layer.allocated_bytes for layer in seen.by_layer}
+
+
+def answer() -> None:
+    """Print everything as JSON, in a process of its own, because its environment decides which allocator there is."""
+    TensorflowBackend().configure(seed=0)  # operators one after the other, as in a trial
+    asked = [(mode, trains) for mode in ("function", "eager", "xla") for trains in (False, True)]
+    seen = {f"{mode} {trains}": found(mode, trains) for mode, trains in asked}
+    json.dump({"seen": seen, "by layer": allocated_by_layer()}, sys.stdout)
+
+
 @pytest.fixture(scope="module")
 def told() -> Any:
-    variables = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-m", "support.keras_memory"]
-    done = subprocess.run(
-        command, env={**os.environ, **variables}, cwd=TESTS.parent, capture_output=True, text=True, check=True
-    )
+    variables = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "KERAS_BACKEND": "tensorflow"}
+    command = [sys.executable, __file__]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -150,3 +177,7 @@ def test_layers_whose_names_are_those_that_tensorflow_gives_to_other_calls() -> 
     stack, products = stacks(keras.Model(inputs, second(first(first(inputs)))))
     assert [stack(name) for name in products] == [(ROOT, "dense"), (ROOT, "dense"), (ROOT, "dense_1")]
     assert stack(f"gradient_tape/{products[1].rpartition('/')[0]}/ReluGrad") == (ROOT, "dense")
+
+
+if __name__ == "__main__":
+    answer()

@@ -46,12 +46,14 @@ def torch_net() -> torch.nn.Sequential:
     return torch.nn.Sequential(first, torch.nn.Tanh(), last)
 
 
-def steps(
-    model: Any, config: TrainingConfig, targets: Any = CLASSES, inputs: Any = X, mode: Mode = "eager", count: int = 3
-) -> None:
-    """So many whole steps."""
+def training(model: Any, config: TrainingConfig, targets: Any, mode: Mode, inputs: Any = X) -> Any:
     loaded = TensorflowBackend(mode=mode).load(lambda: model, "cpu", None)
-    with TensorflowBackend(mode=mode).training(loaded, loaded.put(Inputs.of(inputs)), targets, config) as step:
+    return TensorflowBackend(mode=mode).training(loaded, loaded.put(Inputs.of(inputs)), targets, config)
+
+
+def steps(model: Any, config: TrainingConfig, targets: Any = CLASSES, mode: Mode = "eager", count: int = 3) -> None:
+    """So many whole steps."""
+    with training(model, config, targets, mode) as step:
         for _ in range(count):
             once(step)
 
@@ -65,10 +67,14 @@ def once(step: EagerTraining | FusedTraining) -> None:
 
 
 def loss_in(model: Any, config: TrainingConfig, targets: Any = CLASSES, inputs: Any = X) -> float:
-    loaded = TensorflowBackend(mode="eager").load(lambda: model, "cpu", None)
-    with TensorflowBackend(mode="eager").training(loaded, loaded.put(Inputs.of(inputs)), targets, config) as step:
+    with training(model, config, targets, "eager", inputs) as step:
         assert isinstance(step, EagerTraining)
         return float(step.forward())
+
+
+def assert_equal_weights(model: Any, fitted: Any) -> None:
+    for found, expected in zip(model.get_weights(), fitted.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 ONE_HOT = functional.one_hot(torch.from_numpy(CLASSES), 3).float()
@@ -115,9 +121,8 @@ def test_frozen_layers_stay_and_moving_averages_move(mode: Mode) -> None:
     """As Keras's own ``fit`` with the same frozen layer leaves them."""
 
     def built() -> Any:
-        model = keras.Sequential(
-            [keras.layers.Dense(5, name="frozen"), keras.layers.BatchNormalization(), keras.layers.Dense(3)]
-        )
+        parts = [keras.layers.Dense(5, name="frozen"), keras.layers.BatchNormalization(), keras.layers.Dense(3)]
+        model = keras.Sequential(parts)
         model.build((None, 4))
         model.get_layer("frozen").trainable = False
         return model
@@ -127,8 +132,7 @@ def test_frozen_layers_stay_and_moving_averages_move(mode: Mode) -> None:
     fitted.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     fitted.fit(X, CLASSES, batch_size=8, epochs=2, verbose=0, shuffle=False)
     steps(model, TrainingConfig(lambda _: keras.optimizers.SGD(0.5), "cross_entropy"), mode=mode, count=2)
-    for found, expected in zip(model.get_weights(), fitted.get_weights(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert_equal_weights(model, fitted)
 
 
 def test_the_model_is_in_training_mode() -> None:
@@ -153,17 +157,16 @@ class Labelled(keras.Model):  # type: ignore[misc]
         return self.pack(tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(CLASSES, logits, True)), logits)
 
 
-@pytest.mark.parametrize(
-    "pack",
-    [
-        lambda loss, logits: {"logits": logits, "loss": loss},
-        lambda loss, logits: (loss, logits),
-        lambda loss, logits: loss,
-    ],
-    ids=["dict", "tuple", "scalar"],
-)
-def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
-    model = Labelled(pack)
+PACKS: dict[str, Callable[[Any, Any], Any]] = {
+    "dict": lambda loss, logits: {"logits": logits, "loss": loss},
+    "tuple": lambda loss, logits: (loss, logits),
+    "scalar": lambda loss, logits: loss,
+}
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_the_models_own_loss(pack: str) -> None:
+    model = Labelled(PACKS[pack])
     found = loss_in(model, TrainingConfig("none", "own"), None)
     expected = functional.cross_entropy(torch.tensor(model.dense(X).numpy()), torch.tensor(CLASSES))
     assert found == pytest.approx(float(expected))
@@ -176,12 +179,6 @@ def test_a_model_without_a_loss_of_its_own(mode: Mode) -> None:
         steps(Labelled(lambda loss, logits: (logits, loss)), TrainingConfig(loss="own"), None, mode=mode)
 
 
-@pytest.mark.parametrize("loss", LOSSES[1:3])
-def test_a_loss_that_needs_targets(loss: str) -> None:
-    with pytest.raises(Unsupported, match=f"training.loss={loss} needs targets, and the data have none"):
-        steps(net(), TrainingConfig(loss=loss), None)
-
-
 def test_targets_in_the_forms_that_keras_has() -> None:
     plain = loss_in(net(), TrainingConfig(loss="cross_entropy"))
     assert loss_in(net(), TrainingConfig(loss="cross_entropy"), CLASSES[:, None]) == pytest.approx(plain)
@@ -192,9 +189,17 @@ def test_targets_in_the_forms_that_keras_has() -> None:
     )
 
 
-@pytest.mark.parametrize(("loss", "targets"), [("mse", np.zeros(3, np.float32)), ("cross_entropy", np.zeros(3, int))])
-def test_targets_are_never_stretched(loss: str, targets: Any) -> None:
-    with pytest.raises(Unsupported, match=r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong"):
+UNFIT = r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong"
+REFUSED: list[tuple[str, Any, str]] = [
+    *((loss, None, f"training.loss={loss} needs targets, and the data have none") for loss in LOSSES[1:3]),
+    ("mse", np.zeros(3, np.float32), UNFIT),
+    ("cross_entropy", np.zeros(3, int), UNFIT),
+]
+
+
+@pytest.mark.parametrize(("loss", "targets", "says"), REFUSED)
+def test_targets_are_needed_and_never_stretched(loss: str, targets: Any, says: str) -> None:
+    with pytest.raises(Unsupported, match=says):
         steps(net(), TrainingConfig(loss=loss), targets)
 
 
@@ -209,8 +214,7 @@ def test_ones_own_loss_and_optimizer() -> None:
     fitted.compile(keras.optimizers.RMSprop(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     fitted.fit(X, CLASSES, batch_size=8, epochs=3, verbose=0, shuffle=False)
     steps(model, config, mode="function")
-    for found, expected in zip(model.get_weights(), fitted.get_weights(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert_equal_weights(model, fitted)
     assert loss_in(net(), TrainingConfig(loss=lambda outputs, targets: tf.reduce_sum(outputs))) == pytest.approx(
         float(net()(X).numpy().sum()), rel=1e-5
     )
@@ -229,17 +233,14 @@ def test_nothing_to_train(mode: Mode) -> None:
 SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0.001, min_samples=7, min_s=0, max_s=20)
 
 
-def timed(mode: Mode, model: Any, optimizer: str = "adam") -> Timing:
-    profiler = Profiler(
-        model,
-        [(RANDOM.standard_normal((4, 256), np.float32), np.zeros(4, int))],
-        backend=TensorflowBackend(mode=mode),
-        protocol=SHORT,
-        mode="training",
-        optimizer=optimizer,
-        loss="cross_entropy",
-    )
-    found = profiler.run("timing")
+def profiler(model: Any, data: Any, **settings: Any) -> Profiler:
+    return Profiler(model, data, protocol=SHORT, mode="training", **settings)
+
+
+def timed(mode: Mode, model: Any) -> Timing:
+    data = [(RANDOM.standard_normal((4, 256), np.float32), np.zeros(4, int))]
+    settings = {"backend": TensorflowBackend(mode=mode), "optimizer": "adam", "loss": "cross_entropy"}
+    found = profiler(model, data, **settings).run("timing")
     assert isinstance(found, Timing)
     return found
 
@@ -253,9 +254,8 @@ def test_phases_of_a_step(mode: Mode) -> None:
     for _ in range(2):
         if "update" in timing.phases:
             break
-        timing = timed(
-            mode, model
-        )  # while other processes run, the time of a step may vary by more than its update takes
+        # while other processes run, the time of a step may vary by more than its update takes
+        timing = timed(mode, model)
     assert list(timing.phases) == ["forward", "backward", "update"]
     for phase in timing.phases.values():
         assert len(phase) == len(timing.samples) == 7
@@ -269,17 +269,10 @@ def test_phases_of_a_step(mode: Mode) -> None:
 
 
 def test_a_phase_that_cannot_be_told_has_a_reason() -> None:
-    profiler = Profiler(
-        net(),
-        [(X, CLASSES)],
-        backend=TensorflowBackend(),
-        protocol=SHORT,
-        mode="training",
-        optimizer="none",
-    )
-    timing = profiler.seen("timing")
+    asked = profiler(net(), [(X, CLASSES)], backend=TensorflowBackend(), optimizer="none")
+    timing = asked.seen("timing")
     assert isinstance(timing, Timing)
-    update = profiler.compute("latency/update")
+    update = asked.compute("latency/update")
     if "update" in timing.phases:  # by chance: the third program is the second once more
         assert sum(timing.phases["update"]) < 0.5 * sum(timing.samples)
     else:

@@ -1,9 +1,14 @@
-"""TFLite files: what is counted in them, what they answer, how large they are; against torch, TensorFlow and formulas by hand."""
+"""TFLite files: how they are made, what is counted in them, what they answer; against torch, TensorFlow and formulas by hand."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +25,12 @@ from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
+from sweeprof.targets import builder, instantiate
 from sweeprof.zoo import digits_resnet, lenet5, mlp
 
 pytest.importorskip("ai_edge_litert")
 
-from sweeprof.backends import signature_of
+from sweeprof.backends import model_files, named, signature_of
 from sweeprof.backends.litert.adapter import LitertBackend, count_file
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, TfliteFile
@@ -37,6 +43,7 @@ TEST = Digits().split("test")
 
 BIASED = {"bias_initializer": "random_normal"}
 """The converter leaves out a bias of zeros, and keeps two equal ones once."""
+SAME: dict[str, Any] = {"padding": "same", **BIASED}
 
 
 def written(folder: Path, model: Any, *shapes: tuple[int, ...], quantization: Quantization = "none") -> TfliteFile:
@@ -57,15 +64,16 @@ def opened(file: TfliteFile, **settings: Any) -> LitertModel:
     return LitertModel(lambda *_: nullcontext(file), InterpreterSettings(**settings), 1)
 
 
+def outputs(model: LitertModel, *args: Any) -> Any:
+    """What a model returns, and returns once more: its inputs are still there."""
+    with model.stepping(model.put(Inputs(args))) as step:
+        first, again = (next(iter(named(model.host_outputs(step())).values())) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    return first
+
+
 def logits(model: LitertModel, images: Any = TEST.inputs) -> Any:
-    found = []
-    for begin in range(0, len(images), ROWS):
-        with model.stepping(model.put(Inputs((images[begin : begin + ROWS],)))) as step:
-            found.append(np.asarray(model.host_outputs(step())))
-            np.testing.assert_array_equal(
-                found[-1], np.asarray(model.host_outputs(step()))
-            )  # the inputs are still there
-    return np.concatenate(found)
+    return np.concatenate([outputs(model, images[begin : begin + ROWS]) for begin in range(0, len(images), ROWS)])
 
 
 def counted(folder: Path, model: Any, *shapes: tuple[int, ...]) -> LayerTable:
@@ -170,16 +178,9 @@ def test_batch_normalisation_is_in_the_weights_before_it(tmp_path: Path) -> None
 
 def test_the_network_of_deeplites_tests(tmp_path: Path) -> None:
     """deeplite-profiler counted activations as parameters, and a dense layer by its batch (64 of 65,536 FLOPs)."""
-    model = keras.Sequential(
-        [
-            keras.Input((32, 32, 3)),
-            layers.Conv2D(32, 3, padding="same", **BIASED),
-            layers.DepthwiseConv2D(3, padding="same", **BIASED),
-            layers.Flatten(),
-            layers.Dense(1, **BIASED),
-        ]
-    )
-    table = counted(tmp_path, model, (1, 32, 32, 3))
+    convolutions = [layers.Conv2D(32, 3, **SAME), layers.DepthwiseConv2D(3, **SAME)]
+    model = [keras.Input((32, 32, 3)), *convolutions, layers.Flatten(), layers.Dense(1, **BIASED)]
+    table = counted(tmp_path, keras.Sequential(model), (1, 32, 32, 3))
     assert (table.params, table.macs) == (33_985, 1_212_416)
     assert 2 * table.macs == 2_424_832
     dense = next(row for row in table.rows if row.type == "FULLY_CONNECTED")
@@ -187,24 +188,24 @@ def test_the_network_of_deeplites_tests(tmp_path: Path) -> None:
     assert max(row.output_bytes or 0 for row in table.rows) == 32 * 32 * 32 * 4  # twice that is its "memory footprint"
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape", "macs", "flops"),
-    [
-        (lambda: layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 2 * 6 * 6 * 6 * 2 * 9, None),
-        (lambda: layers.Conv2D(6, 3, 2, "same", activation="relu", **BIASED), (2, 9, 9, 4), 2 * 5 * 5 * 6 * 36,
-         2 * (2 * 5 * 5 * 6 * 36) + 2 * (2 * 5 * 5 * 6)),
-        (lambda: layers.Conv1D(4, 2), (8, 9, 2), 8 * 4 * 8 * (2 * 2), None),
-        (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), (2, 8, 8, 4), 2 * 8 * 6 * 6 * 9, None),
-        (lambda: layers.Conv2DTranspose(6, 4, 2, "same"), (2, 8, 8, 4), 49_152, None),
-        (lambda: layers.Dense(8, **BIASED), (2, 3, 4), 2 * 3 * 4 * 8, 2 * 192 + 48),
-        (lambda: layers.MaxPooling2D(2), (2, 8, 8, 4), 0, 512),
-        (layers.Softmax, (3, 7), 0, 21),
-        (lambda: layers.Activation("relu6"), (3, 7), 0, 21),
-        (layers.GlobalAveragePooling2D, (2, 8, 8, 4), 0, 512),
-    ],
-)  # fmt: skip
+LAYERS: list[tuple[Callable[[], Any], tuple[int, ...], int, int | None]] = [
+    (lambda: layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 2 * 6 * 6 * 6 * 2 * 9, None),
+    (lambda: layers.Conv2D(6, 3, 2, "same", activation="relu", **BIASED), (2, 9, 9, 4), 2 * 5 * 5 * 6 * 36,
+     2 * (2 * 5 * 5 * 6 * 36) + 2 * (2 * 5 * 5 * 6)),
+    (lambda: layers.Conv1D(4, 2), (8, 9, 2), 8 * 4 * 8 * (2 * 2), None),
+    (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), (2, 8, 8, 4), 2 * 8 * 6 * 6 * 9, None),
+    (lambda: layers.Conv2DTranspose(6, 4, 2, "same"), (2, 8, 8, 4), 49_152, None),
+    (lambda: layers.Dense(8, **BIASED), (2, 3, 4), 2 * 3 * 4 * 8, 2 * 192 + 48),
+    (lambda: layers.MaxPooling2D(2), (2, 8, 8, 4), 0, 512),
+    (layers.Softmax, (3, 7), 0, 21),
+    (lambda: layers.Activation("relu6"), (3, 7), 0, 21),
+    (layers.GlobalAveragePooling2D, (2, 8, 8, 4), 0, 512),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layer", "shape", "macs", "flops"), LAYERS)
 def test_layers_cost_what_is_written_by_hand(
-    tmp_path: Path, layer: Any, shape: tuple[int, ...], macs: int, flops: int | None
+    tmp_path: Path, layer: Callable[[], Any], shape: tuple[int, ...], macs: int, flops: int | None
 ) -> None:
     table = counted(tmp_path, keras.Sequential([keras.Input(shape[1:]), layer()]), shape)
     assert (table.macs, table.uncovered) == (macs, {})
@@ -219,16 +220,21 @@ def test_attention_is_products(tmp_path: Path) -> None:
     assert table.uncovered == {}
 
 
-def test_choosing_boxes_computes_nothing(tmp_path: Path) -> None:
-    """As in a file of ONNX or OpenVINO."""
-    boxes = counted(tmp_path, lambda x: tf.image.non_max_suppression(x, x[:, 0], 2), (3, 4))
-    assert (boxes.flops, boxes.uncovered) == (0, {})
-
-
-def test_what_is_not_known_is_listed(tmp_path: Path) -> None:
-    table = counted(tmp_path, tf.cumsum, (3, 7))
-    assert table.uncovered == {"CUMSUM": 1}
-    assert table.coverage == 0
+@pytest.mark.parametrize(
+    ("function", "shape", "flops", "uncovered"),
+    [
+        # As in a file of ONNX or OpenVINO, choosing boxes computes nothing
+        (lambda x: tf.image.non_max_suppression(x, x[:, 0], 2), (3, 4), 0, {}),
+        (tf.cumsum, (3, 7), 0, {"CUMSUM": 1}),
+    ],
+    ids=["boxes", "an operator that is not known"],
+)
+def test_functions(
+    function: Any, shape: tuple[int, ...], flops: int, uncovered: dict[str, int], tmp_path: Path
+) -> None:
+    table = counted(tmp_path, function, shape)
+    assert (table.flops, table.uncovered) == (flops, uncovered)
+    assert table.coverage == 0 or not uncovered
 
 
 @pytest.mark.parametrize(
@@ -297,13 +303,24 @@ def test_a_file_for_any_batch(tmp_path: Path) -> None:
     np.testing.assert_allclose(logits(model, TEST.inputs[:ROWS]), expected, atol=1e-4)
 
 
+def loaded(model: Any) -> Any:
+    return LitertBackend().load(lambda: model, "cpu", None)
+
+
 def test_several_inputs_keep_their_order() -> None:
     a, b = keras.Input((2,), name="z"), keras.Input((2,), name="a")
-    difference = keras.Model({"z": a, "a": b}, layers.Subtract()([a, b]))
-    backend, ones = LitertBackend(), np.ones((1, 2), np.float32)
-    model = backend.load(lambda: difference, "cpu", None)
-    with model.stepping(model.put(Inputs(({"z": 5 * ones, "a": ones},)))) as step:
-        np.testing.assert_array_equal(np.asarray(model.host_outputs(step())), 4 * ones)
+    difference, ones = keras.Model({"z": a, "a": b}, layers.Subtract()([a, b])), np.ones((1, 2), np.float32)
+    np.testing.assert_array_equal(outputs(loaded(difference), {"z": 5 * ones, "a": ones}), 4 * ones)
+
+
+def test_the_first_output_is_the_first_that_a_mapping_lists() -> None:
+    """Not the first of its sorted keys, which TensorFlow's graphs have: other frameworks' answers are compared with it."""
+    x, ones = keras.Input((4,)), np.ones((2, 4), np.float32)
+    first, aux = layers.Dense(3, kernel_initializer="ones")(x), layers.Dense(5)(x)
+    found = outputs(loaded(keras.Model(x, {"logits": first, "aux": aux})), ones)
+    np.testing.assert_array_equal(found, np.full((2, 3), 4))
+    assert outputs(loaded(keras.Model(x, {"aux": aux, "logits": first})), ones).shape == (2, 5)
+    np.testing.assert_array_equal(outputs(loaded(lambda x: {"z": [x + 1, None], "a": (x,)}), ones), ones + 1)
 
 
 def test_a_model_in_a_callers_hands_is_converted_here() -> None:
@@ -313,3 +330,119 @@ def test_a_model_in_a_callers_hands_is_converted_here() -> None:
     assert found["compute/macs"].value == 2 * 416_520
     assert found["size/artifact_bytes"].value == pytest.approx(4 * 61_706, rel=0.05)
     assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
+
+
+# How a model becomes a file: once, in a process of its own; and the process that runs it, which has none of TensorFlow
+
+
+IMAGES = Inputs((TensorSpec((2, 1, 32, 32)),))
+
+
+def described(target: str, **keywords: Any) -> Any:
+    return partial(instantiate, {"_target_": target, **keywords})
+
+
+def convert(build: Any, folder: Path, quantization: Any = "none", samples: Any = None) -> bytes:
+    taken = None if samples is None else lambda _: samples
+    with LitertConverter(0, str(folder), taken, quantization).converted(build, IMAGES, 1) as file:
+        return Path(file.path).read_bytes()
+
+
+def test_what_a_builder_raises_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no luck"):
+        convert(described("builtins.int", _args_=["no luck"]), tmp_path)
+    with pytest.raises(TypeError, match="the model's builder returned a str, not a Keras model or a TfliteFile"):
+        convert(described("builtins.str"), tmp_path)
+    with pytest.raises(TypeError, match="the model's builder returned a str"):
+        convert(lambda: "a model in the caller's hands", tmp_path)
+    assert list(tmp_path.rglob("*.tflite")) == []
+
+
+def test_what_cannot_be_converted_has_the_converters_words(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    with pytest.raises(Unsupported, match=r"TensorFlow's converter cannot convert the model: .*tf\.Betainc"):
+        convert(lambda: lambda x: tf.math.betainc(x, x, x), tmp_path)
+    with pytest.raises(Unsupported, match="takes its ranges from samples, and there are none"):
+        convert(lambda: lambda x: x + 1, tmp_path, "int8")
+    stepped = Inputs((TensorSpec((1,)),), forward=lambda model, x: model(x))
+    with pytest.raises(Unsupported, match="more than calling it cannot be exported"):
+        LitertConverter(cache=str(tmp_path)).converted(lambda: lambda x: x, stepped, None).__enter__()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
+def test_a_model_is_converted_once_for_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = builder({"_target_": "sweeprof.zoo.mlp.keras_model", "pretrained": False}, "tensorflow")
+    first = convert(build, tmp_path / "a")
+    assert len(first) > 4 * 139_904
+    assert convert(build, tmp_path / "b") == first
+    with LitertConverter(1, str(tmp_path / "a")).converted(build, IMAGES, 1) as other_seed:
+        assert Path(other_seed.path).read_bytes() != first
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it was converted again")
+
+    monkeypatch.setattr(model_files, "run_child", never)
+    assert convert(build, tmp_path / "a") == first
+    with pytest.raises(AssertionError, match="it was converted again"):
+        convert(build, tmp_path / "a", "float16")
+
+
+PROGRAM = """
+import json, sys
+import numpy as np, psutil
+from sweeprof.backends.litert.adapter import LitertBackend
+from sweeprof.backends.litert.model import TfliteFile
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+
+def times():
+    return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process().threads()}
+
+found = {}
+for threads in (1, 2):
+    model = LitertBackend(threads=threads).load(lambda: TfliteFile(sys.argv[1]), "cpu", None)
+    with model.stepping(model.put(Inputs((TensorSpec((1024, 1024)),)))) as step:
+        step()
+        before = times()
+        for _ in range(20):
+            step()
+        spent = {id: time - before.get(id, 0.0) for id, time in times().items()}
+    found[threads] = [spent.pop(psutil.Process().pid), sum(spent.values())]
+print(json.dumps({"threads": found, "loaded": [name for name in ("tensorflow", "keras", "torch", "jax") if name in sys.modules]}))
+"""
+
+
+def test_a_measured_process_has_the_interpreter_and_as_many_threads_as_it_should(tmp_path: Path) -> None:
+    wide = keras.Sequential([keras.Input((1024,)), layers.Dense(1024)])
+    command = [sys.executable, "-c", PROGRAM, written(tmp_path, wide, (1024, 1024)).path]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
+    found = json.loads(done.stdout)
+    assert found["loaded"] == []
+    (own, others), (own_of_two, others_of_two) = found["threads"]["1"], found["threads"]["2"]
+    assert others < 0.1 * (own + others)
+    assert others_of_two > 0.1 * (own_of_two + others_of_two)
+
+
+def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def made(request: Any, variables: Any) -> None:
+        asked.append(request)
+        file = TfliteFile(str(Path(request["folder"]) / TfliteFile.NAME))
+        Path(file.path).write_bytes(b"content")
+        file.write_facts()
+
+    monkeypatch.setattr(model_files, "run_child", made)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(precision="int8")
+    backend.expect(IMAGES)
+    backend.ranges_from(lambda limit: Inputs((np.zeros((limit, 1, 32, 32), np.float32),)))
+    assert backend.artifact(build, 1).bytes == len(b"content")
+    assert Path(asked[0]["folder"]).parent == tmp_path / "sweeprof" / "litert"
+    assert asked[0]["signature"] == {"args": [{"shape": [2, 32, 32, 1], "dtype": "float32"}], "kwargs": {}}
+    backend.ranges_from(lambda limit: Inputs((np.ones((limit, 1, 32, 32), np.float32),)))
+    backend.artifact(build, 1)
+    backend.artifact(build, 1)
+    assert len({request["folder"] for request in asked}) == len(asked) == 2

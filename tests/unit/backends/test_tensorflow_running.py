@@ -1,8 +1,12 @@
-"""Keras models run operator by operator, as a graph and by XLA, in several precisions, called with anything."""
+"""Keras models run operator by operator, as a graph and by XLA, called with anything, from files, and left as they were found."""
 
 from __future__ import annotations
 
+import math
+import random
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,12 +21,13 @@ from sweeprof.backends import Precision
 from sweeprof.backends.tensorflow import adapter
 from sweeprof.backends.tensorflow import model as model_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
+from sweeprof.backends.tensorflow.files import SavedModel, load
 from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
 from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Timing
 from sweeprof.results.observations import Lines
 from sweeprof.results.record import Protocol
+from sweeprof.zoo.lenet5 import keras_model
 
 Mode = Literal["eager", "function", "xla"]
 MODES: tuple[Mode, ...] = ("eager", "function", "xla")
@@ -31,14 +36,8 @@ SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 
 
 def convolving() -> Any:
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 2)),
-            keras.layers.Conv2D(4, 3, activation="relu"),
-            keras.layers.Flatten(),
-            keras.layers.Dense(5),
-        ]
-    )
+    parts = [keras.layers.Conv2D(4, 3, activation="relu"), keras.layers.Flatten(), keras.layers.Dense(5)]
+    model = keras.Sequential([keras.Input((8, 8, 2)), *parts])
     keras.utils.set_random_seed(0)
     model.set_weights([np.random.default_rng(1).standard_normal(w.shape) / 4 for w in model.get_weights()])
     return model
@@ -156,21 +155,16 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
         TensorflowBackend(precision="bf16").load(lambda: model, "cpu", None)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
-        (
-            {"precision": "f64"},
-            "backend.precision: 'f64' is not a precision. Known: bf16, fp16, fp32, int8.",
-        ),
-        (
-            {"precision": "bf16", "precision_method": "autocats"},
-            "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
-            "Known: autocast, convert, dynamic, static, torchao.",
-        ),
-    ],
-)
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
+    ({"precision": "f64"}, "backend.precision: 'f64' is not a precision. Known: bf16, fp16, fp32, int8."),
+    ({"precision": "bf16", "precision_method": "autocats"},
+     "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
+     "Known: autocast, convert, dynamic, static, torchao."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "message"), MISTAKES)
 def test_settings_that_do_not_exist(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as raised:
         TensorflowBackend(**settings)
@@ -249,11 +243,8 @@ def test_the_memory_of_gpus_grows_as_it_is_needed(monkeypatch: pytest.MonkeyPatc
 def test_names_of_devices() -> None:
     assert adapter.tensorflow_name("cuda:1") == "gpu:1"
     assert model_module.sweeprof_name("/job:localhost/replica:0/task:0/device:GPU:1") == "cuda:1"
-    assert (
-        model_module.sweeprof_name("/job:localhost/replica:0/task:0/device:CPU:0")
-        == model_module.sweeprof_name("")
-        == "cpu"
-    )
+    for name in ("/job:localhost/replica:0/task:0/device:CPU:0", ""):
+        assert model_module.sweeprof_name(name) == "cpu"
     assert TensorflowBackend().device_of(convolving()) == TensorflowBackend().device_of(Called()) == "cpu"
 
 
@@ -291,13 +282,6 @@ def test_source_lines_of_a_call() -> None:
         graph.run("lines")
 
 
-def test_timing_of_a_model_in_hands() -> None:
-    timing = sweeprof.Profiler(convolving(), inputs=X, protocol=SHORT).run("timing")
-    assert isinstance(timing, Timing)
-    assert len(timing.samples) >= 3
-    assert timing.transfers == {}
-
-
 class MixedLater(keras.Model):  # type: ignore[misc]
     """Changes the data types of all layers that are made after it is called, and how graphs are run."""
 
@@ -327,3 +311,195 @@ def test_a_generation_is_a_gap() -> None:
     for name in names:
         assert found[name].value is None
         assert "not measured: choose backend=torch" in str(found[name].reason)
+
+
+# A model in a caller's hands is left as it was found
+
+
+ROWS = np.random.default_rng(0).standard_normal((4, 6), np.float32)
+
+
+class Stateful(keras.Model):  # type: ignore[misc]
+    """Nested, with every kind of state: weights, moving averages, a seed, a number of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = keras.layers.Dense(5)
+        parts = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.Dense(3)]
+        self.inner = keras.Sequential(parts)
+        self.calls: list[int] = []
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        self.calls.append(1)
+        self.marked = True
+        return self.inner(self.first(x), training=training)
+
+
+def compiled() -> Any:
+    model = Stateful()
+    model(ROWS)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def state(model: Any) -> list[Any]:
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+    return [(variable.path, variable.numpy().tolist()) for variable in variables]
+
+
+def attributes(model: Any) -> list[Any]:
+    """Of every layer: names, identities, and how much its containers hold."""
+    return [
+        {
+            name: (id(value), len(value) if isinstance(value, list | dict | set) else None)
+            for name, value in vars(thing).items()
+        }
+        for layer in model._flatten_layers()
+        for thing in (layer, layer._tracker)
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_a_trained_model_is_as_it_was(mode: Any) -> None:
+    model = compiled()
+    before, held = state(model), attributes(model)
+    settings: dict[str, Any] = {"mode": "training", "optimizer": lambda variables: model.optimizer, "protocol": SHORT}
+    names = ["latency/forward", "latency/iteration", "latency/update"]
+    sweeprof.profile(model, ROWS, names, backend=TensorflowBackend(mode=mode), **settings)
+    assert state(model) == before
+    assert attributes(model) == held
+    model.fit(ROWS, np.zeros(4), verbose=0)  # its own compiled functions are whole
+    assert state(model) != before
+
+
+def test_a_model_that_was_never_called_is_not_built_afterwards() -> None:
+    model = Stateful()
+    before = attributes(model)
+    found = sweeprof.profile(model, (4, 6), ["latency/forward"], protocol=SHORT)
+    assert found["latency/forward"].value is not None
+    assert attributes(model) == before
+    assert (model.built, model.weights, model.calls) == (False, [], [])
+    assert model(np.ones((2, 9), np.float32)).shape == (2, 3)  # it may still become one for another shape
+    assert len(model.weights) == 2 + 4 + 2
+
+
+def test_also_after_an_error() -> None:
+    model = compiled()
+    before, held = state(model), attributes(model)
+    with pytest.raises(ValueError, match=r"^Exception encountered when calling"):  # as Keras says it, and not AutoGraph
+        sweeprof.profile(model, (4, 7), ["latency/forward"], protocol=SHORT)
+    assert (state(model), attributes(model)) == (before, held)
+
+
+@pytest.mark.parametrize("has_generator", [True, False])
+def test_the_callers_random_numbers_stay(has_generator: bool) -> None:
+    """Also where Keras makes its generator only within."""
+    model = compiled()
+
+    def drawn(between: Callable[[], object]) -> list[float]:
+        keras.utils.set_random_seed(3)
+        if has_generator:
+            keras.random.uniform(())
+        between()
+        return [random.random(), float(np.random.rand()), float(keras.random.uniform(()))]
+
+    def disturbed() -> None:
+        with TensorflowBackend().borrowed(model):
+            drawing = keras.layers.Dropout(0.5)(np.ones((2, 2), np.float32), training=True)
+            keras.random.uniform(tf.shape(drawing))
+            random.random()
+            np.random.rand()
+        eager = TensorflowBackend(mode="eager")
+        sweeprof.profile(model, ROWS, ["latency/iteration"], backend=eager, mode="training", protocol=SHORT)
+
+    assert drawn(disturbed) == drawn(lambda: None)
+
+
+# Models from files, against the models that were saved
+
+
+DIGITS = np.random.default_rng(0).standard_normal((2, 32, 32, 1), np.float32)
+FILES = ("model.keras", "model.h5", "exported", "saved")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    model = keras_model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras saves with what numpy 2 deprecates
+        for name in FILES[:2]:
+            model.save(made / name)
+        model.export(made / "exported", verbose=False)
+        tf.saved_model.save(model, made / "saved")
+    np.save(made / "outputs.npy", model(DIGITS).numpy())
+    return made
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_is_the_model(name: str, folder: Path) -> None:
+    model = load(str(folder / name))
+    found = outputs(model, Inputs((np.moveaxis(DIGITS, -1, 1),)), 1)
+    np.testing.assert_allclose(np.asarray(found), np.load(folder / "outputs.npy"), atol=1e-5)
+    assert sum(math.prod(variable.shape) for variable in model.trainable_variables) == 61_706
+
+
+def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
+    model = load(str(folder / "exported"))
+    before = model.get_weights()
+    data = [(DIGITS, np.array([3, 4]))]
+    profiler = sweeprof.Profiler(model, data, mode="training", loss="cross_entropy", optimizer=_fast, protocol=SHORT)
+    assert profiler.compute("latency/iteration").value is not None
+    assert profiler.compute("quality/accuracy").value in (0.0, 0.5, 1.0)
+    for found, expected in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    loaded = TensorflowBackend(mode="eager").load(lambda: model, "cpu", None)
+    with TensorflowBackend(mode="eager").training(
+        loaded, loaded.put(profiler.session.inputs()), data[0][1], profiler.session.training_config
+    ) as step:
+        step.backward(step.forward())  # type: ignore[union-attr]
+        step.update()  # type: ignore[union-attr]
+    assert not np.allclose(model(DIGITS), np.load(folder / "outputs.npy"))  # what is trained is what is run
+
+
+def _fast(variables: Any) -> Any:
+    return keras.optimizers.SGD(0.5)
+
+
+class Two(tf.Module):  # type: ignore[misc]
+    @tf.function(input_signature=[tf.TensorSpec((None, 2), name="b"), tf.TensorSpec((None, 2), name="a")])  # type: ignore[untyped-decorator]
+    def less(self, b: Any, a: Any) -> dict[str, Any]:
+        return {"difference": b - a, "sum": b + a}
+
+
+def test_several_tensors_by_position_or_by_name(tmp_path: Path) -> None:
+    module = Two()
+    tf.saved_model.save(module, tmp_path, signatures={"less": module.less})
+    a, b = np.ones((1, 2), np.float32), np.full((1, 2), 3, np.float32)
+    model = load(str(tmp_path))
+    assert isinstance(model, SavedModel)
+    np.testing.assert_array_equal(model(a=a, b=b)["difference"], b - a)
+    assert set(model(a=a, b=b)) == {"difference", "sum"}
+    assert load(str(tmp_path), "less").name == "saved_model"
+
+
+NO_MODELS: list[tuple[str, str | None, str]] = [
+    ("absent.keras", None, "does not exist."),
+    ("empty", None, "is a folder without a saved_model.pb: no SavedModel."),
+    ("notes.txt", None, "is no model of Keras or TensorFlow: a file that ends in .keras, .h5, .hdf5, or a SavedModel."),
+    ("broken.keras", None, "cannot be read: "),
+    ("broken.h5", None, "cannot be read: "),
+    ("exported", "predict", "has no function or signature predict. Its signatures: serve, serving_default."),
+]
+
+
+@pytest.mark.parametrize(("name", "endpoint", "says"), NO_MODELS)
+def test_what_is_no_model(name: str, endpoint: str | None, says: str, folder: Path) -> None:
+    (folder / "empty").mkdir(exist_ok=True)
+    for file in ("notes.txt", "broken.keras", "broken.h5"):
+        (folder / file).write_text("no model")
+    with pytest.raises(UserError) as raised:
+        load(str(folder / name), endpoint)
+    assert str(raised.value).startswith(f"model.tensorflow.path: '{folder / name}' {says}")

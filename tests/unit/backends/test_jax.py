@@ -1,4 +1,4 @@
-"""Keras models on JAX: outputs, threads, compiling, training, against torch and against formulas written out by hand."""
+"""Keras models on JAX: outputs, threads, compiling, training, arguments, against torch and against formulas by hand."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from sweeprof.backends.torch.counting import count_built
 from sweeprof.datasets.arrays import Digits
-from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.zoo import lenet5, mlp
+from sweeprof.zoo import mlp
 
 pytestmark = pytest.mark.slow  # a process of its own that compiles
 
@@ -25,27 +23,19 @@ pytest.importorskip("jax")
 TESTS = Path(__file__).parents[2]
 
 
-QUESTIONS = (
-    "one_thread two_threads zoo times training recipes refusals shapes_of_inputs building counting borrowing precisions"
-).split()
-
-
-def asked(*questions: str) -> Any:
+@pytest.fixture(scope="module")
+def seen() -> Any:
+    """The answers to all questions of ``support.jax_seen``."""
     environment = {**os.environ, "KERAS_BACKEND": "jax", "OPENBLAS_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), environment.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "support.jax_seen"]
     done = subprocess.run(
-        [sys.executable, "-m", "support.jax_seen", *questions],
-        capture_output=True, text=True, check=True, env=environment, cwd=TESTS.parent, timeout=280,
-    )  # fmt: skip
+        command, capture_output=True, text=True, check=True, env=environment, cwd=TESTS.parent, timeout=280
+    )
     assert "os.fork()" not in done.stderr  # JAX warns when a process forks that has begun to use it
     found = json.loads(done.stdout)
     assert not [answer["trace"] for answer in found.values() if "trace" in answer]
     return found
-
-
-@pytest.fixture(scope="module")
-def seen() -> Any:
-    return asked(*QUESTIONS)
 
 
 def test_threads_are_those_that_compute(seen: Any) -> None:
@@ -150,14 +140,6 @@ def test_a_model_in_a_callers_hands_is_told_by_its_keras_and_keeps_its_weights(s
     assert all(value > 0 for value in found["values"].values())
 
 
-def test_layers_are_counted_as_in_torch(seen: Any) -> None:
-    found, images = seen["counting"], Inputs((TensorSpec((2, 1, 32, 32)),))
-    twin = count_built(lenet5.torch_model, images)
-    assert found["layers"] == {"macs": twin.macs, "flops": twin.flops, "ops": twin.ops, "params": 61_706}
-    assert found["trained"] == {"backward": 2 * twin.macs, "estimated": "the backward of Keras models is not counted"}
-    assert found["uncovered"] == {}
-
-
 def test_lower_precisions(seen: Any) -> None:
     """Against arithmetic by hand: numbers rounded to 16 bits, or whole numbers of 127 steps."""
     found = seen["precisions"]
@@ -182,3 +164,32 @@ def test_lower_precisions(seen: Any) -> None:
     static, nothing = found["refused"]
     assert static == "Unsupported: jax does not support precision_method=static for precision=int8 (only dynamic)"
     assert "the model has no layer that Keras quantizes" in nothing
+
+
+modes = pytest.mark.parametrize("mode", ["jit", "eager"])
+
+
+@modes
+def test_the_first_output_is_the_first_that_a_mapping_lists(seen: Any, mode: str) -> None:
+    """Not the first of its sorted keys, which JAX would take: other frameworks' answers are compared with it."""
+    assert seen["arguments"][mode]["functional"] == [2, 3]
+    assert seen["arguments"][mode]["plain"] == [[2, 2, 2]]
+
+
+@modes
+def test_a_loss_is_of_the_same_output(seen: Any, mode: str) -> None:
+    """Of three logits of 0, its classes are equally likely; of the five others they would not be."""
+    assert seen["arguments"][mode]["cross_entropy"] == pytest.approx(1.0986123, abs=1e-5)
+
+
+@modes
+def test_constants_among_the_arguments_are_for_the_models_python(seen: Any, mode: str) -> None:
+    """A kernel of ones makes 3 of three ones; ``flag`` doubles that as often as ``times`` says."""
+    assert seen["arguments"][mode]["answers"] == [[[value] * 2] for value in (3, 6, 24, -3, 6, 6)]
+    assert seen["arguments"][mode]["mean"] == 6
+
+
+def test_a_batch_of_the_same_form_is_not_compiled_anew(seen: Any) -> None:
+    found = seen["arguments"]
+    assert [found[mode]["traced again"] for mode in ("jit", "eager")] == [0, 1]
+    assert found["equal"] == [True, False, False, True, 4]
