@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from importlib import import_module
+from pathlib import Path
 from pkgutil import get_data
 from typing import Any
 
@@ -21,7 +22,9 @@ __version__ = "0.2.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _IMPORTS = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
-_STUB = get_data(__name__, "__init__.pyi") or b""  # also from a zip file
+_STUB = get_data(__name__, "__init__.pyi")  # also from a zip file
+if _STUB is None:  # a loader that reads no other files, such as that of a tool for coverage
+    _STUB = Path(__file__).with_name("__init__.pyi").read_bytes()
 _MODULES = {name: module for module, name in _IMPORTS.findall(_STUB.decode())}
 """The module of each public name."""
 
