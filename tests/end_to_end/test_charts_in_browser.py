@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.browser import Visit, needs_browser, opened, wait_until
-from support.drawn import PLANNED, drawn
-from support.odd import LONG, build, hostile
-from support.samples import comparison
+from support.samples import LONG, PLANNED, build, comparison, drawn, hostile
 from sweeprof.numbers import fixed_value
 from sweeprof.report.html import html
 from sweeprof.results.compared_rows import Comparison, Row, value_of

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from support.command import Ran, call_command, call_module
-from support.odd import build
+from support.samples import build
 from sweeprof.results.measurement import Better
 
 FAKE = (

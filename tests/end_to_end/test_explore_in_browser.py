@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.browser import Visit, needs_browser, opened, wait_until
-from support.drawn import drawn
 from support.nets import lenet5
-from support.odd import LONG, build, hostile, with_cells
-from support.samples import comparison
+from support.samples import LONG, build, comparison, drawn, hostile, with_cells
 from sweeprof.report.columns import is_throughput, ratio_text, value_text
 from sweeprof.report.explore import page_data
 from sweeprof.report.html import html

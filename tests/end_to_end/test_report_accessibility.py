@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.browser import SETTLED, Visit, needs_browser, opened, wait_until
-from support.drawn import drawn
 from support.nets import lenet5
-from support.samples import comparison
+from support.samples import comparison, drawn
 from support.seen import PEAKS, allocations, operators, timed
 from sweeprof.report.html import Observed, details, html
 

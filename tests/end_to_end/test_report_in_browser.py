@@ -14,8 +14,7 @@ from PIL import Image
 from support.browser import Visit, needs_browser, opened, wait_until
 from support.nets import HOSTILE, lenet5, reused
 from support.nets import hostile as hostile_layers
-from support.odd import hostile
-from support.samples import comparison
+from support.samples import comparison, hostile
 from support.seen import PEAKS, allocations, operators, timed
 from support.timed_layers import timed_lenet5
 from sweeprof.report.html import Observed, details, html

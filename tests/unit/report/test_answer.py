@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.drawn import drawn
-from support.odd import build
+from support.samples import build, drawn
 from support.samples import comparison as sample
 from sweeprof.report.answer import Answer, answer
 from sweeprof.report.changes import changes_of, print_changes, pull_request

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from support.odd import build
+from support.samples import build
 from sweeprof.report.changes import changes_of
 from sweeprof.results.compared_rows import Comparison, set_against
 from sweeprof.results.measurement import Better

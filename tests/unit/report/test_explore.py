@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.drawn import METRICS, PLANNED, drawn
-from support.odd import LONG, build, hostile, with_cells
-from support.samples import comparison
+from support.samples import DRAWN_METRICS, LONG, PLANNED, build, comparison, drawn, hostile, with_cells
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.answer import answer
 from sweeprof.report.changes import pull_request
@@ -128,7 +126,7 @@ def test_the_baseline_has_the_verdicts_of_the_comparison(seed: int) -> None:
     (baseline,) = data["baselines"]
     assert (baseline["key"], baseline["text"]) == ("", "b0")
     compared = sweep.against(PLANNED)
-    for info in METRICS:
+    for info in DRAWN_METRICS:
         cells = cells_of(data, baseline, info.name)
         for row in compared:
             expect_equal(data, cells[row.combination_id], row.cells[info.name], row)

@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from support.drawn import drawn
 from support.nets import HOSTILE, lenet5
 from support.nets import hostile as hostile_layers
-from support.odd import LONG, build, hostile, with_cells
-from support.samples import comparison
+from support.samples import LONG, build, comparison, drawn, hostile, with_cells
 from support.seen import PEAKS, allocations, operators
 from sweeprof.report.explore import MOST_SAMPLES, page_data, room
 from sweeprof.report.html import Observed, details, html

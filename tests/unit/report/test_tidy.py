@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from support.odd import build, hostile, with_cells
-from support.samples import NOISY, comparison
+from support.samples import NOISY, build, comparison, hostile, with_cells
 from sweeprof.errors import UserError
 from sweeprof.report import csv as csv_tables
 from sweeprof.report.csv import CHUNK, Tidy, csv_chunks, measurements, problems, rounds, samples, write_parquet
