@@ -668,11 +668,13 @@ COLUMNS = _top_level(lambda key: key.is_column)
 """Axes that every table has, even with a single value."""
 PARTS = _top_level(lambda key: key.is_part)
 """The keys that are mappings."""
+INTERNAL = "job"
+"""The key of Hydra's own values, which no user sets."""
 CLOSED_PARTS = _top_level(lambda key: key.is_part and not key.has_target and not key.is_open)
 """Parts that have no other keys than those defined here."""
 
 RESOURCES = tuple(spec.name for spec in dataclasses.fields(ResourceSettings))
-"""The keys under ``cluster`` that its groups may set, too."""
+"""The keys under ``cluster`` that a single job gets."""
 
 
 def default_config() -> dict[str, object]:
