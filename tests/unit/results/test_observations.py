@@ -1,14 +1,30 @@
-"""Operators as plain data: round trip, totals, the largest rows, the frame."""
+"""Operators, allocations, live tensors and lines of code as plain data: round trips, totals, frames."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 
 from sweeprof.errors import UserError
-from sweeprof.results.observations import FRAME_COLUMNS, OperatorRow, Operators, OperatorTotal
+from sweeprof.results.observations import (
+    FRAME_COLUMNS,
+    Allocations,
+    FunctionLines,
+    LayerMemory,
+    Line,
+    Lines,
+    Moment,
+    OperatorRow,
+    Operators,
+    OperatorTotal,
+    TensorRow,
+    bytes_by_kind,
+    largest_first,
+    tensor_difference,
+)
 
 ADDMM = OperatorRow("a", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 96, 64, ((3,), (2, 4), (4, 3)))
 AGAIN = OperatorRow("b", "aten::addmm", "forward", 1.0, 1e-6, 1e-6, None, None, None, -64)
@@ -65,3 +81,72 @@ def test_the_frame_has_a_line_per_row() -> None:
     assert frame.groupby("path")["calls"].sum().to_dict() == {"a": 2.5, "b": 1.0}
     assert frame.loc[1, "input_shapes"] == ((3,), (2, 4), (4, 3))
     assert list(Operators("inference", (), 1, 1.0).to_frame().columns) == [*FRAME_COLUMNS, "reason"]
+
+
+WEIGHT = TensorRow(("a.weight", "b.weight"), "parameter", (2, 3), "float32", "cpu", 24)
+LOOSE = TensorRow((), "other", (), "int64", "cpu", 8)
+SHAPE_ONLY = TensorRow(("c",), "buffer", (1000,), "float32", "meta", 4000)
+SEEN = Allocations(
+    mode="training",
+    steps=3,
+    peak_bytes=700,
+    peak_at="a",
+    timeline=(Moment(0.25, 700, "a"), Moment(0.5, 24, "__outside__")),
+    by_layer=(LayerMemory("a", 700, 800, 24, 600),),
+    tensors=(WEIGHT, LOOSE),
+    device={"allocated_peak_bytes": 9},
+    step_peaks_bytes=(600, 700, 700),
+    allocated_per_step_bytes=900,
+)
+
+
+def test_they_survive_json() -> None:
+    assert Allocations.from_dict(json.loads(json.dumps(SEEN.to_dict()))) == SEEN
+
+
+def test_a_record_without_the_peaks_of_steps() -> None:
+    data = SEEN.to_dict()
+    del data["step_peaks_bytes"], data["allocated_per_step_bytes"]
+    found = Allocations.from_dict(data)
+    assert (found.step_peaks_bytes, found.allocated_per_step_bytes) == ((), None)
+
+
+def test_the_sum_by_kind_leaves_out_what_takes_no_memory() -> None:
+    assert bytes_by_kind([LOOSE, SHAPE_ONLY, WEIGHT, LOOSE]) == {"parameter": 24, "other": 16}
+    assert list(bytes_by_kind([LOOSE, WEIGHT])) == ["parameter", "other"]
+
+
+def test_largest_first() -> None:
+    assert largest_first([LOOSE, WEIGHT, SHAPE_ONLY]) == (SHAPE_ONLY, WEIGHT, LOOSE)
+
+
+def test_a_difference_counts_rows_that_are_alike() -> None:
+    changed = tensor_difference([WEIGHT, LOOSE, LOOSE], [LOOSE, SHAPE_ONLY])
+    assert changed.added == (SHAPE_ONLY,)
+    assert changed.removed == (WEIGHT, LOOSE)
+
+
+LINES = Lines(
+    (
+        FunctionLines(
+            "net.Net.forward", "/net.py", 3, (Line(3, "def forward(x):", 0, 0.0, 0, 0), Line(4, "…", 2, 0.5, 8, None))
+        ),
+    ),
+    steps=2,
+    memory_reason="why",
+    device="cuda:0",
+    files={"lines_time.txt": b"text"},
+)
+
+
+def test_a_record_holds_everything_but_the_files() -> None:
+    data = json.loads(json.dumps(LINES.to_dict()))
+    assert "files" not in data
+    assert Lines.from_dict(data) == replace(LINES, files={})
+
+
+def test_a_function_sums_its_lines() -> None:
+    (function,) = LINES.functions
+    assert function.seconds == 0.5
+    assert function.is_called
+    assert not replace(function, lines=function.lines[:1]).is_called
