@@ -641,29 +641,3 @@ def test_an_answer_since_another_night_says_what_the_table_says(seed: int) -> No
     present = {tuple(row.axes.values()) for row in after.rows}
     absent = sum(tuple(row.axes.values()) not in present for row in then.rows)
     assert absent == int((re.search(r"(\d+) combinations? (?:is|are) missing", text) or ["", "0"])[1])
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_an_answer_under_conditions_says_what_the_table_says(seed: int) -> None:
-    found = two_sided(seed + 300, constraints=("latency/forward < 100 ms",))
-    rows = tuple(
-        dataclasses.replace(row, misses=("x",))
-        if row.has_values and (row.cells["latency/forward"].measurement.value or 0) >= 0.1
-        else row
-        for row in found.rows
-    )
-    times = {
-        (row.axes["model"], row.axes["backend"], row.axes["batch_size"]): row.cells["latency/forward"].measurement.value
-        for row in rows
-        if row.has_values and not row.misses
-    }
-    told_best = re.match(
-        r"(\d+) of (\d+) combinations fulfil all conditions; "
-        r"the fastest of them is ([\d.,]+) (µs|ms) \((\w), (\w+), batch_size (\d+)\)",
-        answer(dataclasses.replace(found, rows=rows)).finding,
-    )
-    assert told_best
-    assert (int(told_best[1]), int(told_best[2])) == (len(times), len(rows))
-    best = times[told_best[5], told_best[6], int(told_best[7])]
-    assert best == min(time for time in times.values() if time)
-    assert float(told_best[3]) * {"µs": 1e-6, "ms": 1e-3}[told_best[4]] == pytest.approx(best, rel=0.006)
