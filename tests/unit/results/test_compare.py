@@ -16,6 +16,7 @@ from sweeprof.results.compared_rows import (
     AS_REQUESTED,
     DEVIATION,
     MIN_ROUNDS,
+    ComparedSweep,
     Comparison,
     Row,
     Verdict,
@@ -92,16 +93,14 @@ def test_the_interval_must_clear_the_threshold_and_not_just_one() -> None:
     assert against_base(1.03, threshold=0.05).verdict == "same"
 
 
-@pytest.mark.parametrize("rounds", range(1, MIN_ROUNDS))
+@pytest.mark.parametrize("rounds", range(1, MIN_ROUNDS + 1))
 def test_few_common_rounds_call_nothing(rounds: int) -> None:
     cell = compare_cell(timed((2.0,) * rounds), timed((1.0,) * 5), 0.05)
-    assert (cell.ratio, cell.ratio_interval) == (2.0, None)
-    assert (cell.verdict, cell.verdict_reason) == ("unclear", "too_few_rounds")
-
-
-def test_enough_common_rounds_are_compared() -> None:
-    cell = compare_cell(timed((2.0, 2.0, 2.0)), timed((1.0,) * 5), 0.05)
-    assert cell.verdict == "worse"
+    assert cell.ratio == 2.0
+    if rounds < MIN_ROUNDS:
+        assert (cell.ratio_interval, cell.verdict, cell.verdict_reason) == (None, "unclear", "too_few_rounds")
+    else:
+        assert cell.verdict == "worse"
 
 
 def test_without_a_threshold_nothing_is_called() -> None:
@@ -128,15 +127,12 @@ def test_exact_metrics_compare_exactly(value: float, base: float, better: Better
     assert (cell.ratio, cell.used) == (value / base, "exact")
 
 
-def test_there_is_no_ratio_to_zero() -> None:
-    cell = compare_cell(exact(3), exact(0), None)
-    assert (cell.ratio, cell.verdict) == (None, "worse")
-    cell = compare_cell(exact(0), exact(0), None)
-    assert (cell.ratio, cell.verdict) == (None, "same")
-
-
-def test_zero_over_something_is_a_ratio() -> None:
-    assert compare_cell(exact(0), exact(4), None).ratio == 0
+@pytest.mark.parametrize(
+    ("value", "base", "ratio", "verdict"), [(3, 0, None, "worse"), (0, 0, None, "same"), (0, 4, 0, "better")]
+)
+def test_there_is_no_ratio_to_zero(value: float, base: float, ratio: float | None, verdict: Verdict) -> None:
+    cell = compare_cell(exact(value), exact(base), None)
+    assert (cell.ratio, cell.verdict) == (ratio, verdict)
 
 
 @pytest.mark.parametrize("base", [(0.0, 0.0, 0.0), (1.0, 0.0, 1.0)])
@@ -159,26 +155,19 @@ POINTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("id", POINTS)
-def test_the_baseline_differs_only_in_the_baselines_axes(id: str) -> None:
-    model, _, n = id.split("-")
-    assert find_baselines({"backend": "torch"}, POINTS)[id] == f"{model}-torch-{n}"
-
-
-def test_a_baseline_of_two_axes() -> None:
-    assert find_baselines({"backend": "torch", "batch_size": 1}, POINTS)["b-tensorflow-8"] == "b-torch-1"
-
-
-def test_no_baseline_in_the_sweep() -> None:
-    assert find_baselines({"backend": "onnx"}, POINTS)["a-torch-1"] is None
-
-
-def test_a_baseline_on_no_axis_is_the_combination_itself() -> None:
-    assert find_baselines({"device": "cpu"}, POINTS)["a-torch-1"] == "a-torch-1"
-
-
-def test_an_empty_baseline_is_none() -> None:
-    assert find_baselines({}, POINTS)["a-torch-1"] is None
+@pytest.mark.parametrize(
+    ("baseline", "id", "found"),
+    [
+        # It differs only in the baseline's axes.
+        *(({"backend": "torch"}, id, id.replace("tensorflow", "torch")) for id in POINTS),
+        ({"backend": "torch", "batch_size": 1}, "b-tensorflow-8", "b-torch-1"),
+        ({"backend": "onnx"}, "a-torch-1", None),  # which the sweep has not
+        ({"device": "cpu"}, "a-torch-1", "a-torch-1"),  # which is no axis
+        ({}, "a-torch-1", None),
+    ],
+)
+def test_the_baseline_of_a_combination(baseline: dict[str, Any], id: str, found: str | None) -> None:
+    assert find_baselines(baseline, POINTS)[id] == found
 
 
 def row(id: str, baseline: str | None, **more: Any) -> Row:
@@ -187,18 +176,13 @@ def row(id: str, baseline: str | None, **more: Any) -> Row:
 
 def test_rows_are_compared_with_their_baselines() -> None:
     rows = (row("base", "base"), row("other", "base"), row("alone", None))
-    values = {"base": {"m": exact(10)}, "other": {"m": exact(5)}, "alone": {"m": exact(7)}}
-    filled = compare_rows(rows, values, None)
-    assert filled[0].cells == {"m": Cell(exact(10))}
-    assert filled[1].cells == {"m": Cell(exact(5), 0.5, None, "better", "unequal", "exact", None, 10)}
-    assert filled[2].cells == {"m": Cell(exact(7))}
-    assert [r.is_baseline for r in filled] == [True, False, False]
-
-
-def test_a_metric_the_baseline_lacks_keeps_its_cell() -> None:
-    rows = (row("base", "base"), row("other", "base"))
-    filled = compare_rows(rows, {"base": {}, "other": {"m": exact(5)}}, None)
-    assert filled[1].cells == {"m": Cell(exact(5))}
+    values = {"base": {"m": exact(10)}, "other": {"m": exact(5), "n": exact(5)}, "alone": {"m": exact(7)}}
+    base, other, alone = compare_rows(rows, values, None)
+    assert base.cells == {"m": Cell(exact(10))}
+    compared = Cell(exact(5), 0.5, None, "better", "unequal", "exact", None, 10)
+    assert other.cells == {"m": compared, "n": Cell(exact(5))}  # which the baseline lacks
+    assert alone.cells == {"m": Cell(exact(7))}
+    assert [r.is_baseline for r in (base, other, alone)] == [True, False, False]
 
 
 def test_a_comparison_is_plain_data_and_counts_its_rows() -> None:
@@ -234,25 +218,26 @@ METRIC = MetricInfo("latency/forward", "s", "lower", "x")
 KEY = {"host": "a", "processor": "X"}
 
 
-def sweep(id: str, seconds: dict[str, float], rows: dict[str, dict[str, Any]], **fields: Any) -> Comparison:
-    """A sweep of rows by combination id with their axes, and the seconds of each."""
+def sweep(
+    id: str, seconds: dict[str, float], rows: dict[str, dict[str, Any]] | None = None, **fields: Any
+) -> Comparison:
+    """A sweep of rows by combination id with their axes, by default numbered from 1, and the seconds of each."""
+    points = rows or {combination: {"n": number} for number, combination in enumerate(seconds, 1)}
     made = []
-    for combination, axes in rows.items():
-        value = seconds.get(combination)
-        measured = Measurement(
-            METRIC.name,
-            "s",
-            "lower",
-            value,
-            None if value else "crashed",
-            estimator="median",
-            rounds=(value, value * 1.001, value * 0.999) if value else (),
-        )
-        status: Any = "ok" if value else "crashed"
-        made.append(Row(combination, axes, status, None, {METRIC.name: Cell(measured)}, None, environment=KEY))
-    names = tuple(dict.fromkeys(axis for point in rows.values() for axis in point))
+    for combination, axes in points.items():
+        value = seconds[combination]
+        rounds = (value, value * 1.001, value * 0.999)
+        measured = Measurement(METRIC.name, "s", "lower", value, estimator="median", rounds=rounds)
+        made.append(Row(combination, axes, "ok", None, {METRIC.name: Cell(measured)}, None, environment=KEY))
+    names = tuple(dict.fromkeys(name for point in points.values() for name in point))
     known: dict[str, Any] = {"threshold": 0.05, "settings": {"mode": "inference"}, **fields}
     return Comparison(id, "n", "2026-11-20T02:00:00+00:00", "", names, (METRIC,), {}, tuple(made), **known)
+
+
+def against(own: Comparison, base: Comparison) -> ComparedSweep:
+    found = set_against(own, base, "last").against
+    assert found is not None
+    return found
 
 
 def verdicts(of: Comparison) -> dict[str, Any]:
@@ -260,78 +245,72 @@ def verdicts(of: Comparison) -> dict[str, Any]:
 
 
 def test_the_same_id_comes_first_then_the_same_axes() -> None:
-    base = sweep("s1", {"c1": 1.0, "c2": 1.0, "c3": 1.0}, {"c1": {"n": 1}, "c2": {"n": 2}, "c3": {"n": 3}})
+    base = sweep("s1", {"c1": 1.0, "c2": 1.0, "c3": 1.0})
     own = sweep("s2", {"c1": 1.0, "c9": 2.0, "c4": 1.0}, {"c1": {"n": 1}, "c9": {"n": 2}, "c4": {"n": 4}})
     found = set_against(own, base, "last")
     assert [row.baseline_id for row in found.rows] == ["s1/c1", "s1/c2", None]
     assert verdicts(found) == {"c1": "same", "c9": "worse", "c4": None}
-    assert found.against is not None
-    assert found.against.absent == ({"n": 3},)
+    assert against(own, base).absent == ({"n": 3},)
     assert [row.is_baseline for row in found.rows] == [False] * 3
 
 
 def test_what_is_an_axis_in_one_sweep_may_be_a_setting_in_the_other() -> None:
-    base = sweep("s1", {"c1": 1.0}, {"c1": {"n": 1}}, settings={"backend.threads": 1})
-    own = sweep(
-        "s2", {"c8": 1.0, "c9": 1.0}, {"c8": {"n": 1, "backend.threads": 1}, "c9": {"n": 1, "backend.threads": 2}}
-    )
-    found = set_against(own, base, "last")
+    base = sweep("s1", {"c1": 1.0}, settings={"backend.threads": 1})
+    points = {id: {"n": 1, "backend.threads": threads} for id, threads in (("c8", 1), ("c9", 2))}
+    found = set_against(sweep("s2", {"c8": 1.0, "c9": 1.0}, points), base, "last")
     assert [row.baseline_id for row in found.rows] == ["s1/c1", None]
 
 
 def test_settings_that_differ_are_told_where_the_ids_do() -> None:
-    base = sweep("s1", {"c1": 1.0}, {"c1": {"n": 1}}, settings={"protocol.rounds": 5, "backend.preload": ["x"]})
-    own = sweep("s2", {"c2": 1.0}, {"c2": {"n": 1}}, settings={"protocol.rounds": 10, "backend.preload": ["y"], "k": 1})
-    against = set_against(own, base, "last").against
-    assert against is not None
-    assert against.settings == {"protocol.rounds": ((5, 10),), "k": ((None, 1),)}
-    same = set_against(dataclasses.replace(own, rows=base.rows), base, "last").against
-    assert same is not None
-    assert same.settings == {}
+    base = sweep("s1", {"c1": 1.0}, settings={"protocol.rounds": 5, "backend.preload": ["x"]})
+    own = sweep("s2", {"c2": 1.0}, settings={"protocol.rounds": 10, "backend.preload": ["y"], "k": 1})
+    assert against(own, base).settings == {"protocol.rounds": ((5, 10),), "k": ((None, 1),)}
+    assert against(dataclasses.replace(own, rows=base.rows), base).settings == {}
 
 
-def test_other_threads_are_not_comparable_and_other_versions_are_only_told() -> None:
-    rows = {"c1": {"n": 1}}
-    base = sweep("s1", {"c1": 1.0}, rows, settings={"backend.threads": 1}, environment={"versions": {"torch": "2.12"}})
-    own = sweep(
-        "s2",
-        {"c2": 2.0},
-        {"c2": {"n": 1}},
-        settings={"backend.threads": 1},
-        environment={"versions": {"torch": "2.13"}},
+def test_other_threads_and_hosts_are_not_comparable_and_other_versions_are_only_told() -> None:
+    base, own = (
+        sweep(id, seconds, settings={"backend.threads": 1}, environment={"versions": {"torch": version}})
+        for id, seconds, version in (("s1", {"c1": 1.0}, "2.12"), ("s2", {"c2": 2.0}, "2.13"))
     )
-    found = set_against(own, base, "last")
-    assert verdicts(found) == {"c2": "worse"}
-    assert found.against is not None
-    assert found.against.software == {"torch": ("2.12", "2.13")}
+    assert verdicts(set_against(own, base, "last")) == {"c2": "worse"}
+    assert against(own, base).software == {"torch": ("2.12", "2.13")}
     threads = set_against(dataclasses.replace(own, settings={"backend.threads": 2}), base, "last")
     assert verdicts(threads) == {"c2": "not_comparable"}
     assert threads.rows[0].differs == {"threads": (1, 2)}
-
-
-def test_another_host_is_not_comparable() -> None:
-    base = sweep("s1", {"c1": 1.0}, {"c1": {"n": 1}})
     moved = dataclasses.replace(base, rows=(dataclasses.replace(base.rows[0], environment={**KEY, "host": "b"}),))
     assert verdicts(set_against(moved, base, "last")) == {"c1": "not_comparable"}
 
 
-def test_the_thresholds_are_the_new_sweeps_else_the_old_ones() -> None:
-    base = sweep("s1", {"c1": 1.0}, {"c1": {"n": 1}}, threshold=0.2)
-    own = sweep("s2", {"c1": 1.1}, {"c1": {"n": 1}})
-    assert verdicts(set_against(own, base, "last")) == {"c1": "worse"}
-    assert verdicts(set_against(dataclasses.replace(own, threshold=None), base, "last")) == {"c1": "same"}
-    one = dataclasses.replace(own, thresholds={METRIC.name: 0.3})
-    assert verdicts(set_against(one, base, "last")) == {"c1": "same"}
-    loose = dataclasses.replace(base, thresholds={METRIC.name: 0.3})
-    assert verdicts(set_against(own, loose, "last")) == {"c1": "worse"}
-    assert verdicts(set_against(dataclasses.replace(own, threshold=None), loose, "last")) == {"c1": "same"}
-    strict = dataclasses.replace(own, threshold=None, thresholds={METRIC.name: 0.05})
-    assert verdicts(set_against(strict, loose, "last")) == {"c1": "worse"}
+OWN_THRESHOLD = {"latency/forward": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("own", "base", "verdict"),
+    [
+        ({}, {"threshold": 0.2}, "worse"),
+        ({"threshold": None}, {"threshold": 0.2}, "same"),
+        ({"thresholds": OWN_THRESHOLD}, {"threshold": 0.2}, "same"),
+        ({}, {"threshold": 0.2, "thresholds": OWN_THRESHOLD}, "worse"),
+        ({"threshold": None}, {"threshold": 0.2, "thresholds": OWN_THRESHOLD}, "same"),
+        (
+            {"threshold": None, "thresholds": {"latency/forward": 0.05}},
+            {"threshold": 0.2, "thresholds": OWN_THRESHOLD},
+            "worse",
+        ),
+    ],
+)
+def test_the_thresholds_are_the_new_sweeps_else_the_old_ones(
+    own: dict[str, Any], base: dict[str, Any], verdict: Verdict
+) -> None:
+    """Of a difference of 10 %; the threshold of the new sweep is 5 % unless it has another."""
+    found = set_against(sweep("s2", {"c1": 1.1}, **own), sweep("s1", {"c1": 1.0}, **base), "last")
+    assert verdicts(found) == {"c1": verdict}
 
 
 def test_a_comparison_survives_json() -> None:
-    base = sweep("s1", {"c1": 1.0, "c2": 1.0}, {"c1": {"n": 1}, "c2": {"n": 2}}, settings={"a": 1})
-    own = set_against(sweep("s2", {"c1": 1.0}, {"c1": {"n": 1}}, settings={"a": 2}), base, "last")
+    base = sweep("s1", {"c1": 1.0, "c2": 1.0}, settings={"a": 1})
+    own = set_against(sweep("s2", {"c1": 1.0}, settings={"a": 2}), base, "last")
     for made in (own, comparison()):
         assert comparison_from(json.loads(json.dumps(made.to_dict()))) == made
 
