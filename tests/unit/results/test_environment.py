@@ -92,51 +92,39 @@ def tree(tmp_path: Path) -> Tree:
     return made
 
 
-def test_a_laptop(tree: Tree) -> None:
+@pytest.mark.parametrize(
+    ("files", "quota", "memory", "throttled"),
+    [
+        (LAPTOP, None, None, None),
+        (CONTAINER, 1.5, 1 << 31, 7),
+        (NESTED, 0.5, 1 << 20, None),  # the tightest of all groups above
+        (VERSION_1, 3.0, 1 << 22, 0),
+    ],
+    ids=["laptop", "container", "nested", "version 1"],
+)
+def test_limits(files: dict[str, str], quota: object, memory: object, throttled: object, tree: Tree) -> None:
+    root = tree(files)
+    assert (environment.cpu_quota(root), environment.memory_limit(root)) == (quota, memory)
+    assert environment.throttled_periods(root) == throttled
+
+
+def test_processors(tree: Tree) -> None:
     root = tree(LAPTOP)
     assert environment.cpu_model(root) == "Intel(R) Core(TM) i7"
     assert environment.governor(root) == "performance,powersave"
-    assert environment.turbo(root) is True
-    assert environment.smt(root) is True
-    assert environment.numa_nodes(root) == 1
-    assert not environment.is_virtual(root)
-    assert environment.overheated(root) == 7
-    assert (environment.cpu_quota(root), environment.memory_limit(root), environment.throttled_periods(root)) == (
-        None,
-        None,
-        None,
-    )
+    assert (environment.turbo(root), environment.smt(root), environment.is_virtual(root)) == (True, True, False)
+    assert (environment.numa_nodes(root), environment.overheated(root)) == (1, 7)
 
 
-def test_a_container(tree: Tree) -> None:
+def test_a_container_is_virtual(tree: Tree) -> None:
     root = tree(CONTAINER)
-    assert (environment.cpu_quota(root), environment.memory_limit(root), environment.throttled_periods(root)) == (
-        1.5,
-        1 << 31,
-        7,
-    )
-    assert environment.turbo(root) is False
-    assert environment.is_virtual(root)
+    assert (environment.turbo(root), environment.is_virtual(root)) == (False, True)
 
 
 @pytest.mark.parametrize(("files", "usable"), [(LAPTOP, 8), (CONTAINER, 2), (NESTED, 1), (VERSION_1, 3)])
 def test_usable_processors(files: dict[str, str], usable: int, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert environment.usable_processors(tree(files)) == usable
-
-
-def test_the_tightest_limit_of_all_groups_above(tree: Tree) -> None:
-    root = tree(NESTED)
-    assert (environment.cpu_quota(root), environment.memory_limit(root)) == (0.5, 1 << 20)
-
-
-def test_the_first_version_of_control_groups(tree: Tree) -> None:
-    root = tree(VERSION_1)
-    assert (environment.cpu_quota(root), environment.memory_limit(root), environment.throttled_periods(root)) == (
-        3.0,
-        1 << 22,
-        0,
-    )
 
 
 def test_gpus_are_in_the_order_of_the_bus(tree: Tree) -> None:
@@ -212,24 +200,16 @@ def test_out_of_memory_kills_are_those_of_the_kernel() -> None:
     assert oom_kills() == int(lines.get("oom_kill", 0))
 
 
-def test_a_clean_repository(repository: Path) -> None:
-    assert capture()["git"] == {"revision": git(repository, "rev-parse", "HEAD"), "dirty": False}
-
-
-def test_a_tag_does_not_hide_the_revision(repository: Path) -> None:
+def test_the_revision_of_a_repository(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clean, with a tag, from a folder within it, and with a changed file."""
+    revision = git(repository, "rev-parse", "HEAD")
+    assert capture()["git"] == {"revision": revision, "dirty": False}
     git(repository, "tag", "-a", "v1", "-m", "v1")
-    assert capture()["git"] == {"revision": git(repository, "rev-parse", "HEAD"), "dirty": False}
-
-
-def test_a_changed_file_makes_it_dirty(repository: Path) -> None:
-    (repository / "model.py").write_text("x = 2\n")
-    assert capture()["git"] == {"revision": git(repository, "rev-parse", "HEAD"), "dirty": True}
-
-
-def test_a_folder_within_the_repository(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "inner").mkdir()
     monkeypatch.chdir(repository / "inner")
-    assert capture()["git"]["revision"] == git(repository, "rev-parse", "HEAD")
+    assert capture()["git"] == {"revision": revision, "dirty": False}
+    (repository / "model.py").write_text("x = 2\n")
+    assert capture()["git"] == {"revision": revision, "dirty": True}
 
 
 def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
