@@ -152,26 +152,30 @@ def test_a_header_sorts_by_number_up_down_and_back(table: Open) -> None:
 
 def test_values_statuses_and_words_filter(table: Open) -> None:
     report = table(comparison())
+    page = report.page
+
+    def expect(count: str) -> None:
+        assert told(report).startswith(f"{count} of 18 combinations")
+
     menu(report, "model").get_by_label("lenet5").uncheck()
     show_failures(report)
-    assert told(report).startswith("12 of 18 combinations")
+    expect("12")
     assert set(column(report, 1)) == {"mlp", "digits_resnet"}
     assert menu(report, "model").locator(".count").inner_text().strip() == "2 of 3"
     menu(report, "status").get_by_label("unsupported").uncheck()
-    assert told(report).startswith("11 of 18")
+    expect("11")
     menu(report, "backend").get_by_role("button", name="none").click()
-    assert told(report).startswith("0 of 18")
+    expect("0")
     menu(report, "backend").get_by_role("button", name="all").click()
-    report.page.get_by_label("search").fill("MLP batch_size=8 tensor")
+    page.get_by_label("search").fill("MLP batch_size=8 tensor")
     assert column(report, 1) == ["mlp"]
-    report.page.get_by_role("button", name="reset").click()
-    assert told(report).startswith("16 of 18")
-    report.page.get_by_label("search").fill("sigkill")
-    assert told(report).startswith("0 of 18")
+    page.get_by_role("button", name="reset").click()
+    expect("16")
+    page.get_by_label("search").fill("sigkill")
+    expect("0")
     show_failures(report)
     assert column(report, 4) == ["crashed: timing: killed by SIGKILL (signal 9)"]
-    seen = report.page.evaluate("sweeprof.visible().map((row) => row.status)")
-    assert seen == ["crashed"]
+    assert page.evaluate("sweeprof.visible().map((row) => row.status)") == ["crashed"]
 
 
 def test_groups_have_their_number_of_combinations(table: Open) -> None:
@@ -215,12 +219,8 @@ def test_every_figure_reads_as_in_the_other_reports(table: Open) -> None:
 
 
 def test_a_reason_stands_where_there_is_no_value(table: Open) -> None:
-    sample = with_cells(
-        comparison(),
-        "quality/accuracy",
-        measurement=Measurement("quality/accuracy", "ratio", "higher", None, "no <labels>"),
-    )
-    report = table(sample)
+    missing = Measurement("quality/accuracy", "ratio", "higher", None, "no <labels>")
+    report = table(with_cells(comparison(), "quality/accuracy", measurement=missing))
     menu(report, "columns").get_by_label("accuracy", exact=True).check()
     cell = report.page.locator('#explore-table td[title="no <labels>"]').first
     assert cell.inner_text() == "–"
@@ -297,12 +297,10 @@ def test_the_address_is_the_view(table: Open) -> None:
     again = table(comparison(), address, saved=saved)
     assert again.page.locator("#explore-table").inner_text() == shown
     assert again.page.get_by_label("compare with").evaluate("e => e.selectedOptions[0].textContent") == "tag:nightly"
-    report.page.go_back()
-    report.page.go_back()
-    assert told(report) == "7 of 18 combinations, ratios to torch"
-    report.page.go_back()
-    report.page.go_back()
-    assert told(report) == "16 of 18 combinations, ratios to torch"
+    for count in ("7", "16"):
+        report.page.go_back()
+        report.page.go_back()
+        assert told(report) == f"{count} of 18 combinations, ratios to torch"
     report.page.go_forward()
     assert report.page.locator("#explore-table .group-head").count() == 3
 
@@ -434,18 +432,15 @@ def test_a_thousand_combinations_fit_and_answer(table: Open) -> None:
 
 def test_an_incomplete_row_has_its_values_and_says_how_many_rounds_they_are_of(table: Open) -> None:
     """On the page of a large sweep too, which has no static tables."""
-    sample = comparison(broken=False)
-    copies = []
+    sample, copies = comparison(broken=False), []
+    reason = "2 of 3 rounds measured; timing: interrupted before it was measured"
+    incomplete_row: dict[str, Any] = {"status": "skipped", "reason": reason, "is_incomplete": True}
+    incomplete_row |= {"rounds_complete": 2, "rounds_planned": 3}
     for place in range(12):
         for row in sample.rows:
-            id = f"{row.combination_id}-{place}"
-            base = f"{row.baseline_id}-{place}"
-            fields: dict[str, Any] = {"combination_id": id, "baseline_id": base, "axes": {**row.axes, "seed": place}}
-            if place:
-                reason = "2 of 3 rounds measured; timing: interrupted before it was measured"
-                fields |= {"status": "skipped", "reason": reason, "is_incomplete": True}
-                fields |= {"rounds_complete": 2, "rounds_planned": 3}
-            copies.append(dataclasses.replace(row, **fields))
+            copy = dataclasses.replace(row, axes={**row.axes, "seed": place}, **(incomplete_row if place else {}))
+            ids = {name: f"{getattr(row, name)}-{place}" for name in ("combination_id", "baseline_id")}
+            copies.append(dataclasses.replace(copy, **ids))
     report = table(dataclasses.replace(sample, rows=tuple(copies), axes=(*sample.axes, "seed")))
     lines = report.page.locator("#explore-table tbody tr")
     complete, incomplete = lines.filter(has_text="complete"), lines.filter(has_text="2 of 3 rounds")
@@ -576,16 +571,12 @@ def test_the_front_of_any_two_metrics_is_pythons(charted: Open) -> None:
         along = [fixed(row, x) for id in steps["customdata"] for row in known if row.combination_id == id]
         assert steps["x"] == near(along)
         assert steps["x"] == sorted(steps["x"], reverse=better[0] == "higher")
-        solid = {
-            id
-            for cloud in clouds
-            for id, opacity in zip(cloud.get("customdata") or (), cloud["marker"].get("opacity") or (), strict=True)
-            if opacity == 1
-        }
-        assert solid == set(front)
-        links = report.page.locator("#chart-pareto-more a").evaluate_all(
-            "links => links.map((link) => link.hash.slice(1))"
-        )
+        opacities: dict[str, float] = {}
+        for cloud in clouds:
+            opacities |= dict(zip(cloud.get("customdata") or (), cloud["marker"].get("opacity") or (), strict=True))
+        assert {id for id, opacity in opacities.items() if opacity == 1} == set(front)
+        hashes = "links => links.map((link) => link.hash.slice(1))"
+        links = report.page.locator("#chart-pareto-more a").evaluate_all(hashes)
         assert links == steps["customdata"][:20]
         assert note(report, "pareto").startswith(f"{len(front)} of {len(known)} combinations on the front")
         missed = len(known) - len(fitting)
@@ -611,17 +602,15 @@ def test_a_chart_is_saved_as_svg_as_it_was_chosen(charted: Open, tmp_path: Path)
 def test_cells_of_the_heatmap_are_geometric_means(charted: Open) -> None:
     chance = random.Random(7)
     axes: dict[str, list[Any]] = {
-        "model": ["a", "b", "c"],
+        "model": list("abc"),
         "backend": ["torch", "jax", "tensorflow"],
         "threads": [1, 2, 4, 8],
     }
     points = [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
-    values: list[dict[str, int | float]] = [
-        {"latency/forward": chance.lognormvariate(-7, 2)}
-        if chance.random() < 0.8 and (point["model"], point["threads"]) != ("b", 4)
-        else {}
-        for point in points
-    ]
+    values: list[dict[str, int | float]] = []
+    for point in points:
+        has_value = chance.random() < 0.8 and (point["model"], point["threads"]) != ("b", 4)
+        values.append({"latency/forward": chance.lognormvariate(-7, 2)} if has_value else {})
     sample = build(points, {"latency/forward": ("s", "lower")}, values)
     report = charted(sample)
     choose_chart(report, "heatmap", "x axis", "threads")
@@ -810,10 +799,6 @@ def test_a_thousand_combinations_stay_readable(charted: Open) -> None:
     lines = traces(report, "scaling")
     thin, thick = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     assert set(points_of(thin)) == {row.combination_id for row in sample.rows}
-    first = [
-        value_of(row, "latency/forward")
-        for row in sample.rows
-        if row.axes["backend"] == "a" and row.axes["batch_size"] == 1
-    ]
-    known = [1e3 * value for value in first if value is not None]
+    rows = [row for row in sample.rows if (row.axes["backend"], row.axes["batch_size"]) == ("a", 1)]
+    known = [1e3 * value for row in rows if (value := value_of(row, "latency/forward")) is not None]
     assert thick[0]["y"][0] == near(statistics.geometric_mean(known))
