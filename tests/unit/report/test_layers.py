@@ -43,6 +43,7 @@ def test_every_format_is_as_agreed(name: str, golden: Callable[[str, str], None]
         "tree": tree(table),
         "tree like a repr": tree(table, style="repr"),
         "tree of paths and calls": tree(table, columns=("params",), rows=("type", "path", "depth", "call")),
+        "repr of paths and calls": tree(table, columns=("params",), style="repr", rows=("path", "depth", "call")),
         "summary": Layers.of(table).summary(),
         "lines": "\n".join(summary_lines(table, depth=None)),
         "csv": to_csv(table),
