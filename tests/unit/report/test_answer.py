@@ -366,7 +366,7 @@ def test_the_reasons_for_a_low_confidence() -> None:
     assert found.advice == "Run again with protocol=decide."
     measured = {point["backend"]: {seen.name: seen} for point, seen in values}
 
-    def apart(**environments: Mapping[str, object]) -> Answer:
+    def apart(**environments: dict[str, Any]) -> Answer:
         rows = [dataclasses.replace(r, environment=environments[r.combination_id], cells={}) for r in crossing.rows]
         return answer(dataclasses.replace(crossing, rows=compare_rows(rows, measured, 0.05)))
 
