@@ -229,6 +229,14 @@ def test_what_is_computed_from_an_incomplete_count_is_not_exact() -> None:
         assert (cell.verdict, cell.verdict_reason) == ("unclear", "incomplete_count")
 
 
+def test_times_over_an_incomplete_count_have_no_rounds_to_compare() -> None:
+    metric = mine(lambda timing, compute_macs: median_s(timing) / compute_macs)
+    complete, incomplete = (measured(metric, records(uncovered=uncovered)) for uncovered in ({}, {"aten.mv": 1}))
+    assert (complete.estimator, len(complete.rounds)) == ("geometric mean of 5 rounds", 5)
+    assert (incomplete.estimator, incomplete.rounds, incomplete.interval) == ("from incomplete counts", (), None)
+    assert compare_cell(incomplete, incomplete, 0.05).verdict_reason == "incomplete_count"
+
+
 def test_what_is_computed_from_an_estimate_is_an_estimate() -> None:
     table = LayerTable((LayerRow(ROOT, "Net", 0, 0, 100, 0, 400, 0, 1000),), liveness=Liveness(200, ROOT, 0))
     found = measured(
