@@ -69,8 +69,8 @@ def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
     """Opens pages, of which none fetches or complains about anything."""
     visits: list[Visit] = []
 
-    def open_page(html: str, *fragment: str, **options: Any) -> Visit:
-        visits.append(opened(browser, html, *fragment, **options))
+    def open_page(html: str, fragment: str = "", **options: Any) -> Visit:
+        visits.append(opened(browser, html, fragment, **options))
         return visits[-1]
 
     yield open_page

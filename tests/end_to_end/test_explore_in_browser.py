@@ -439,7 +439,7 @@ def test_an_incomplete_row_has_its_values_and_says_how_many_rounds_they_are_of(t
     for place in range(12):
         for row in sample.rows:
             copy = dataclasses.replace(row, axes={**row.axes, "seed": place}, **(incomplete_row if place else {}))
-            ids = {name: f"{getattr(row, name)}-{place}" for name in ("combination_id", "baseline_id")}
+            ids: dict[str, Any] = {name: f"{getattr(row, name)}-{place}" for name in ("combination_id", "baseline_id")}
             copies.append(dataclasses.replace(copy, **ids))
     report = table(dataclasses.replace(sample, rows=tuple(copies), axes=(*sample.axes, "seed")))
     lines = report.page.locator("#explore-table tbody tr")

@@ -43,7 +43,11 @@ def test_parameters_are_resolved_by_name() -> None:
     assert isinstance(found, Metric)
     assert (found.info.name, found.info.unit, found.info.better) == ("mine/x", "ratio", "higher")
     assert found.info.definition == "The first line."
-    assert (found.reads, found.options, found.passes) == (("batch_size", "layers"), ("factor",), {"analysis"})
+    assert (found.reads, found.options, found.passes) == (
+        ("batch_size", "layers"),
+        ("factor",),
+        frozenset({"analysis"}),
+    )
     assert found({"batch_size": 3, "layers": "ab", "timing": None}) == 12
     assert found({"batch_size": 3, "layers": "ab"}, factor=0.5) == 3
     assert sweeprof.metric is metric

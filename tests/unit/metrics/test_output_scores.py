@@ -358,7 +358,7 @@ def test_several_values_are_several_metrics(tmp_path: Path) -> None:
 
 
 def test_a_failed_metric_is_a_failure_of_its_row(tmp_path: Path) -> None:
-    failure = {"source": "", "message": "ZeroDivisionError: no luck", "location": "my.py:3 in mine"}
+    failure: dict[str, Any] = {"source": "", "message": "ZeroDivisionError: no luck", "location": "my.py:3 in mine"}
     failure |= dict.fromkeys(("traceback", "log"))
     found = measured(tmp_path, {"a": {"mine": Score(None, reason="the metric raised it", failure=failure)}})
     assert found.rows[0].cells["quality/mine"].measurement.reason == "the metric raised it"
