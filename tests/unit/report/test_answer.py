@@ -339,47 +339,44 @@ def test_a_metric_that_is_no_longer_measured_is_told() -> None:
     assert "No longer" not in answer(set_against(before(both), now, "nightly")).finding
 
 
-# The answers of sweeps drawn by chance, checked from the table: fifty of three sides, then two sides, nights and conditions.
+# The answers of sweeps drawn by chance, checked from the table: fifty of three sides, then two sides and nights.
 
 
 def usable(row: Row) -> bool:
     cell = row.cells.get("latency/forward")
-    return (
-        cell is not None
-        and row.has_values
-        and row.baseline_has_values
-        and not row.is_baseline
-        and bool(cell.ratio)
-        and cell.ratio != math.inf
-    )
+    is_compared = row.has_values and row.baseline_has_values and not row.is_baseline
+    return is_compared and cell is not None and bool(cell.ratio) and cell.ratio != math.inf
+
+
+def place_of(row: Row) -> tuple[str, int]:
+    return row.axes["model"], row.axes["batch_size"]
+
+
+def ratio_of(row: Row) -> float:
+    return row.cells["latency/forward"].ratio or 0
 
 
 def wins(rows: Sequence[Row]) -> dict[str, int]:
     """How many cases each backend wins: the lowest ratio that is called better or is beyond the threshold of 5 %, or else b0."""
-    found: dict[str, int] = {}
-    for place in {(row.axes["model"], row.axes["batch_size"]) for row in rows}:
+    found = Counter[str]()
+    for place in set(map(place_of, rows)):
         ratios = {"b0": 1.0}
-        for row in rows:
-            if (row.axes["model"], row.axes["batch_size"]) == place:
-                cell = row.cells["latency/forward"]
-                assert cell.ratio is not None
-                is_lower = cell.verdict == "better" or (cell.verdict not in ("worse", "same") and cell.ratio < 1 / 1.05)
-                ratios[row.axes["backend"]] = cell.ratio if is_lower else math.inf
-        winner = min(ratios, key=lambda name: ratios[name])
-        found[winner] = found.get(winner, 0) + 1
+        for row in (row for row in rows if place_of(row) == place):
+            verdict, ratio = row.cells["latency/forward"].verdict, ratio_of(row)
+            is_lower = verdict == "better" or (verdict not in ("worse", "same") and ratio < 1 / 1.05)
+            ratios[row.axes["backend"]] = ratio if is_lower else math.inf
+        found[min(ratios, key=lambda name: ratios[name])] += 1
     return found
 
 
 def close_to(winner: str, rows: Sequence[Row]) -> dict[str, int]:
     """In how many of the cases that ``winner`` wins each other backend is at most 5 % behind it."""
-    found: dict[str, int] = {}
-    for place in {(row.axes["model"], row.axes["batch_size"]) for row in rows}:
-        here = [row for row in rows if (row.axes["model"], row.axes["batch_size"]) == place]
+    found = Counter[str]()
+    for place in set(map(place_of, rows)):
+        here = [row for row in rows if place_of(row) == place]
+        ratios = {"b0": 1.0, **{row.axes["backend"]: ratio_of(row) for row in here}}
         if list(wins(here)) == [winner]:
-            ratios = {"b0": 1.0, **{row.axes["backend"]: row.cells["latency/forward"].ratio or 0 for row in here}}
-            for name, ratio in ratios.items():
-                if name != winner and ratio <= ratios[winner] * 1.05:
-                    found[name] = found.get(name, 0) + 1
+            found.update(name for name in ratios if name != winner and ratios[name] <= ratios[winner] * 1.05)
     return found
 
 
@@ -406,18 +403,11 @@ def test_an_answer_says_what_the_table_says(seed: int) -> None:
     assert expected[winner] == max(expected.values()) == (total if number in ("all", None) else int(number.split()[0]))
     others = {name: int(n) for name, n in re.findall(r"; (b\d) is the fastest in (\d+)", text)}
     assert others == {name: number for name, number in expected.items() if name != winner}
-    overall = {
-        name: math.exp(
-            statistics.fmean(
-                math.log(row.cells["latency/forward"].ratio or 0) for row in rows if row.axes["backend"] == name
-            )
-        )
-        for name in ("b1", "b2")
-    }
-    for name, amount, word in re.findall(r"(b\d) is the [a-z0-9 ]*, ([\d.]+ ?[×%]) (faster|slower) than b0", text):
-        factor = max(overall[name], 1 / overall[name])
-        told = float(amount[:-1]) if amount.endswith("×") else 1 + float(amount[:-1]) / 100
-        assert told == pytest.approx(factor, rel=0.06)
+    overall = {}
+    for name in ("b1", "b2"):
+        overall[name] = statistics.geometric_mean([ratio_of(row) for row in rows if row.axes["backend"] == name])
+    for name, told_amount, word in re.findall(r"(b\d) is the [a-z0-9 ]*, ([\d.]+ ?[×%]) (faster|slower) than b0", text):
+        assert amount(told_amount) == pytest.approx(max(overall[name], 1 / overall[name]), rel=0.06)
         assert (word == "faster") == (overall[name] < 1)
     lacking = sum(not row.has_values for row in comparison.rows)
     assert f" {len(comparison.rows) - lacking} of {len(comparison.rows)} combinations measured" in text
@@ -450,21 +440,18 @@ def two_sided(seed: int, **fields: Any) -> Comparison:
 def table_of(comparison: Comparison) -> dict[tuple[str, int], tuple[float, str]]:
     """Ratio and outcome of each row that is compared, by model and batch size."""
     found = {}
-    for row in comparison.rows:
-        if usable(row):
-            cell = row.cells["latency/forward"]
-            assert cell.ratio
-            outcome = {"better": "faster", "worse": "slower", "same": "equal"}.get(str(cell.verdict))
-            guess = "faster" if cell.ratio < 1 / 1.05 else "slower" if cell.ratio > 1.05 else "equal"
-            found[row.axes["model"], row.axes["batch_size"]] = (cell.ratio, outcome or guess)
+    for row in filter(usable, comparison.rows):
+        ratio, verdict = ratio_of(row), str(row.cells["latency/forward"].verdict)
+        guess = "faster" if ratio < 1 / 1.05 else "slower" if ratio > 1.05 else "equal"
+        outcome = {"better": "faster", "worse": "slower", "same": "equal"}.get(verdict, guess)
+        found[place_of(row)] = (ratio, outcome)
     return found
 
 
 def certain_places(comparison: Comparison) -> dict[tuple[str, int], bool]:
     """Of each row that is compared, by model and batch size, whether its verdict is certain."""
-    rows = [row for row in comparison.rows if usable(row)]
-    verdicts = {(row.axes["model"], row.axes["batch_size"]): str(row.cells["latency/forward"].verdict) for row in rows}
-    return {place: verdict in ("better", "worse", "same") for place, verdict in verdicts.items()}
+    rows = filter(usable, comparison.rows)
+    return {place_of(row): row.cells["latency/forward"].verdict in ("better", "worse", "same") for row in rows}
 
 
 @pytest.mark.parametrize("seed", range(30))
