@@ -35,16 +35,10 @@ rows = st.builds(LayerRow, st.text(), st.text(), st.integers(0, 9), st.integers(
 
 def test_totals() -> None:
     assert (TABLE.params, TABLE.trainable, TABLE.params_bytes, TABLE.macs) == (30, 15, 100, 60)
-
-
-def test_an_empty_table_counts_nothing() -> None:
-    table = LayerTable(())
-    assert (table.params, table.trainable, table.params_bytes, table.macs) == (0, 0, 0, 0)
-    assert (table.uncovered, table.method) == ({}, "shapes")
-
-
-def test_round_trip() -> None:
     assert LayerTable.from_dict(json.loads(json.dumps(TABLE.to_dict()))) == TABLE
+    empty = LayerTable(())
+    assert (empty.params, empty.trainable, empty.params_bytes, empty.macs) == (0, 0, 0, 0)
+    assert (empty.uncovered, empty.method) == ({}, "shapes")
 
 
 @given(st.lists(rows, max_size=5).map(tuple), st.dictionaries(st.text(), counts), st.sampled_from(["shapes", "x"]))
@@ -58,9 +52,8 @@ def test_any_table_survives_json(rows: tuple[LayerRow, ...], uncovered: dict[str
 def weighed(path: str, depth: int, own: int, below: int, parent: int | None, call: int = 0) -> LayerRow:
     subtree = Weights(below, below, 4 * below, 0, 0, {"float32": below} if below else {})
     dtypes = {"float32": own} if own else {}
-    return LayerRow(
-        *(path, path, depth, call, own, own, 4 * own, 0, 10 * own), dtypes=dtypes, subtree=subtree, parent=parent
-    )
+    figures = (own, own, 4 * own, 0, 10 * own)
+    return LayerRow(path, path, depth, call, *figures, dtypes=dtypes, subtree=subtree, parent=parent)
 
 
 NESTED = LayerTable(
@@ -178,10 +171,8 @@ class TestFrames:
         assert of_call(slow_at_first().to_frame(), ROOT)["backward_mean_s"] == pytest.approx(3 * QUICK)
         one = LayerTimes("inference", (CallTime(ROOT, "Net", 0, None, (1.0,)),), 0, PhaseTimes((1.0,), (1.0,)))
         (only,) = one.to_frame().to_dict("records")
-        assert (only["forward_std_s"], only["reason"]) == (
-            None,
-            "the backward was not measured; one repeat has no standard deviation",
-        )
+        reason = "the backward was not measured; one repeat has no standard deviation"
+        assert (only["forward_std_s"], only["reason"]) == (None, reason)
         assert "backward_mean_s" not in one.total_frame()
 
     def test_pandas_writes_them(self) -> None:
@@ -200,15 +191,14 @@ class TestFrames:
 
 
 def timed() -> LayerTable:
-    return LayerTable(
-        (
-            LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0, flops=0),
-            LayerRow("list", "ModuleList", 1, -1, 0, 0, 0, 0, 0, flops=0),
-            LayerRow("list.0", "Linear", 2, 0, 0, 0, 0, 0, 5, flops=1000, parent=0),
-            LayerRow("list.1", "Linear", 2, 0, 0, 0, 0, 0, 5, flops=3000, parent=0),
-            LayerRow("unused", "Linear", 1, -1, 0, 0, 0, 0, 0, flops=0),
-        )
-    ).with_times(TIMES)
+    rows = (
+        LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0, flops=0),
+        LayerRow("list", "ModuleList", 1, -1, 0, 0, 0, 0, 0, flops=0),
+        LayerRow("list.0", "Linear", 2, 0, 0, 0, 0, 0, 5, flops=1000, parent=0),
+        LayerRow("list.1", "Linear", 2, 0, 0, 0, 0, 0, 5, flops=3000, parent=0),
+        LayerRow("unused", "Linear", 1, -1, 0, 0, 0, 0, 0, flops=0),
+    )
+    return LayerTable(rows).with_times(TIMES)
 
 
 def calls(*own: tuple[str, float, float | None]) -> tuple[CallTime, ...]:
@@ -338,16 +328,17 @@ class TestDoubt:
         assert restored.timing.forward.doubt == times.warnings[0].text
 
 
-def test_what_is_above() -> None:
-    assert above("a.b.c") == [ROOT, "a", "a.b"]
-    assert above("a") == [ROOT]
-    assert above(ROOT) == above(OUTSIDE) == []
+@pytest.mark.parametrize(("path", "places"), [("a.b.c", [ROOT, "a", "a.b"]), ("a", [ROOT]), (ROOT, []), (OUTSIDE, [])])
+def test_what_is_above(path: str, places: list[str]) -> None:
+    assert above(path) == places
 
 
-def test_what_is_below() -> None:
-    assert is_below("a.b", "a")
-    assert is_below("a", ROOT)
-    assert not is_below("ab", "a")
-    assert not is_below("a", "a")
-    assert not is_below(ROOT, ROOT)
-    assert not is_below(OUTSIDE, ROOT)
+@pytest.mark.parametrize(
+    ("path", "place", "below"),
+    [
+        *(("a.b", "a", True), ("a", ROOT, True), ("ab", "a", False), ("a", "a", False)),
+        *((ROOT, ROOT, False), (OUTSIDE, ROOT, False)),
+    ],
+)
+def test_what_is_below(path: str, place: str, below: bool) -> None:
+    assert is_below(path, place) == below
