@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.browser import ARGUMENTS, CHROMIUM
+from support.browser import ARGUMENTS, CHROMIUM, Visit, opened
 from support.command import Command, Ran, call_command, run_command
 
 if TYPE_CHECKING:
@@ -62,3 +62,19 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """Opens pages, of which none fetches or complains about anything."""
+    visits: list[Visit] = []
+
+    def open_page(html: str, fragment: str = "", **options: Any) -> Visit:
+        visits.append(opened(browser, html, fragment, **options))
+        return visits[-1]
+
+    yield open_page
+    for one in visits:
+        one.leave()
+        assert one.complaints == []
+        assert len(one.requests) == 1

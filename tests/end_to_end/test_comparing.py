@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from support.command import Ran, call_command, call_module
-from support.odd import build
+from support.samples import build
 from sweeprof.results.measurement import Better
 
 FAKE = (
@@ -33,12 +33,22 @@ def compare(cwd: Path, *arguments: str) -> Ran:
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two sweeps: of two batch sizes, and the next night, 10 % slower, of two others of which one is the same."""
+    """A folder with two sweeps: of two batch sizes, and the next night, 10 % slower, of two others of which one is the same.
+
+    Of the second night there are copies with a threshold of 40 % for the latency, and without the parameters.
+    """
     cwd = tmp_path_factory.mktemp("nights")
     for sweep in (("batch_size=1,2",), ("batch_size=1,4", SLOWER)):
         ran = call_command(cwd, *FAKE, *sweep)
         assert ran.code == 0, ran.err
     assert compare(cwd, "last~1", "--tag", "nightly").code == 0
+    newest = max((cwd / "outputs" / "adhoc").iterdir())
+    data = json.loads((newest / "comparison.json").read_text())
+    (cwd / "lenient.json").write_text(json.dumps({**data, "thresholds": {"latency/forward": 0.4}}))
+    data["metrics"] = [info for info in data["metrics"] if info["name"] != "params/total"]
+    for row in data["rows"]:
+        del row["cells"]["params/total"]
+    (cwd / "fewer.json").write_text(json.dumps({**data, "sweep_id": "s2"}))
     return cwd
 
 
@@ -64,31 +74,21 @@ def test_a_regression_fails_the_gate_and_is_told(nights: Path) -> None:
         (("tag:nightly", "last", "--fail-on", "worse", "--threshold", "20%"), 0),
         (("tag:nightly", "last", "--fail-on", "worse", "--threshold", "latency=0.2"), 0),
         (("last", "adhoc/last~1", "--fail-on", "worse,better"), 3),
+        (("last~1", "lenient.json", "--fail-on", "worse"), 0),
+        # A threshold for all replaces those of single metrics.
+        (("last~1", "lenient.json", "--fail-on", "worse", "--threshold", "5%"), 3),
+        # A metric that the new sweep does not measure is missing.
+        (("last", "fewer.json"), 0),
+        (("last", "fewer.json", "--fail-on", "missing"), 3),
+        (("last", "fewer.json", "--fail-on", "missing", "--metric", "latency"), 0),
     ],
 )
 def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ...], code: int) -> None:
     ran = compare(nights, *arguments)
     assert ran.code == code, ran.out + ran.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [((), 0), (("--fail-on", "missing"), 3), (("--fail-on", "missing", "--metric", "latency"), 0)],
-)
-def test_a_metric_that_the_new_sweep_does_not_measure_is_missing(
-    nights: Path, arguments: tuple[str, ...], code: int
-) -> None:
-    newest = max((nights / "outputs" / "adhoc").iterdir())
-    data = json.loads((newest / "comparison.json").read_text())
-    data["metrics"] = [info for info in data["metrics"] if info["name"] != "params/total"]
-    for row in data["rows"]:
-        del row["cells"]["params/total"]
-    data["sweep_id"] = "s2"
-    (nights / "fewer.json").write_text(json.dumps(data))
-    ran = compare(nights, "last", "fewer.json", *arguments)
-    assert ran.code == code, ran.out + ran.err
-    assert ("only measured there: parameters" in ran.out) == ("--metric" not in arguments)
-    assert ("Missing (1)\nall  parameters  measured → not measured" in ran.out) == ("--metric" not in arguments)
+    lacks_parameters = "fewer.json" in arguments and "--metric" not in arguments
+    assert ("only measured there: parameters" in ran.out) == lacks_parameters
+    assert ("Missing (1)\nall  parameters  measured → not measured" in ran.out) == lacks_parameters
 
 
 def test_a_junit_report_has_a_test_for_each_metric_of_each_combination(nights: Path) -> None:
@@ -136,17 +136,6 @@ def test_a_sweep_that_fails_the_gate_is_not_tagged(nights: Path) -> None:
     good = nights / "outputs" / ".tags" / "good"
     assert good.read_text() == before
     good.unlink()
-
-
-@pytest.mark.parametrize(("thresholds", "code"), [((), 0), (("--threshold", "5%"), 3)])
-def test_a_threshold_for_all_replaces_those_of_single_metrics(
-    nights: Path, thresholds: tuple[str, ...], code: int
-) -> None:
-    newest = max((nights / "outputs" / "adhoc").iterdir())
-    data = json.loads((newest / "comparison.json").read_text())
-    (nights / "lenient.json").write_text(json.dumps({**data, "thresholds": {"latency/forward": 0.4}}))
-    ran = compare(nights, "last~1", "lenient.json", "--fail-on", "worse", *thresholds)
-    assert ran.code == code, ran.out + ran.err
 
 
 @pytest.mark.parametrize(

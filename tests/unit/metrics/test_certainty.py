@@ -113,75 +113,54 @@ def test_a_round_that_failed_is_not_counted_as_another() -> None:
     assert measured(documented_metric(), own).round_numbers == (0, 2, 3, 4)
 
 
-def from_layers(layers: Any) -> int:
-    return layers.params  # type: ignore[no-any-return]
-
-
-def from_timing(timing: Any) -> float:
+def median_s(timing: Any) -> float:
     return statistics.fmean(round.median_s for round in timing)
 
 
-def from_both(layers: Any, timing: Any) -> float:
-    return from_timing(timing) / layers.macs  # type: ignore[no-any-return]
-
-
-def from_latency(latency_forward: float, compute_macs: int) -> float:
-    return latency_forward / compute_macs
-
-
-def from_memory(memory: Any) -> int:
-    return memory.rss_peak_bytes  # type: ignore[no-any-return]
-
-
-def from_memory_metric(memory_rss_peak_bytes: int) -> float:
-    return memory_rss_peak_bytes / 2
-
-
-def from_memory_and_timing(memory: Any, timing: Any) -> float:
-    return from_timing(timing) * memory.rss_peak_bytes  # type: ignore[no-any-return]
-
-
-def from_outputs(quality: Any) -> float:
-    return float(quality.outputs.sum()) + 1
-
-
-def from_seconds(quality: Any) -> float:
-    return quality.seconds  # type: ignore[no-any-return]
-
-
-def across_rounds(timing: Any) -> float:
-    return float(statistics.stdev(round.median_s for round in timing))
-
-
-def one_round(timing: Any) -> float:
+def one_round(timing: Any) -> Any:
     (round,) = timing
-    return round.median_s  # type: ignore[no-any-return]
+    return round.median_s
+
+
+READERS: dict[str, Any] = {
+    "layers": lambda layers: layers.params,
+    "timing": median_s,
+    "both": lambda layers, timing: median_s(timing) / layers.macs,
+    "another metric of times": lambda latency_forward, compute_macs: latency_forward / compute_macs,
+    "memory": lambda memory: memory.rss_peak_bytes,
+    "another metric of memory": lambda memory_rss_peak_bytes: memory_rss_peak_bytes / 2,
+    "memory and timing": lambda memory, timing: median_s(timing) * memory.rss_peak_bytes,
+    "outputs": lambda quality: float(quality.outputs.sum()) + 1,
+    "seconds of an evaluation": lambda quality: quality.seconds,
+    "all rounds": lambda timing: float(statistics.stdev(round.median_s for round in timing)),
+    "one round": one_round,
+}
 
 
 @pytest.mark.parametrize(
-    ("function", "verdict", "reason", "rounds"),
+    ("reads", "verdict", "reason", "rounds"),
     [
-        (from_layers, "worse", "unequal", 0),
-        (from_timing, "worse", "interval_beyond_threshold", 5),
-        (from_both, "worse", "interval_beyond_threshold", 5),
-        (from_latency, "worse", "interval_beyond_threshold", 5),
-        (from_memory, "unclear", "measured_once", 0),
-        (from_memory_metric, "unclear", "measured_once", 0),
-        (from_memory_and_timing, "unclear", "measured_once", 0),
-        (from_outputs, "same", "equal", 0),
-        (across_rounds, "unclear", "not_by_round", 0),
-        (one_round, "worse", "interval_beyond_threshold", 5),
+        ("layers", "worse", "unequal", 0),
+        ("timing", "worse", "interval_beyond_threshold", 5),
+        ("both", "worse", "interval_beyond_threshold", 5),
+        ("another metric of times", "worse", "interval_beyond_threshold", 5),
+        ("memory", "unclear", "measured_once", 0),
+        ("another metric of memory", "unclear", "measured_once", 0),
+        ("memory and timing", "unclear", "measured_once", 0),
+        ("outputs", "same", "equal", 0),
+        ("all rounds", "unclear", "not_by_round", 0),
+        ("one round", "worse", "interval_beyond_threshold", 5),
     ],
 )
-def test_certainty_follows_from_what_is_read(function: Any, verdict: str, reason: str, rounds: int) -> None:
-    cell = compared(mine(function))
+def test_certainty_follows_from_what_is_read(reads: str, verdict: str, reason: str, rounds: int) -> None:
+    cell = compared(mine(READERS[reads]))
     assert (cell.verdict, cell.verdict_reason, len(cell.measurement.rounds)) == (verdict, reason, rounds)
     assert cell.measurement.value is not None
 
 
-@pytest.mark.parametrize("function", [from_seconds, from_layers])
-def test_a_metric_that_says_so_is_measured_once(function: Any) -> None:
-    cell = compared(sweeprof.metric(name="mine/x", unit="s", better="lower", once=True)(function))
+@pytest.mark.parametrize("reads", ["seconds of an evaluation", "layers"])
+def test_a_metric_that_says_so_is_measured_once(reads: str) -> None:
+    cell = compared(sweeprof.metric(name="mine/x", unit="s", better="lower", once=True)(READERS[reads]))
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "measured_once")
 
 
@@ -250,6 +229,14 @@ def test_what_is_computed_from_an_incomplete_count_is_not_exact() -> None:
         assert (cell.verdict, cell.verdict_reason) == ("unclear", "incomplete_count")
 
 
+def test_times_over_an_incomplete_count_have_no_rounds_to_compare() -> None:
+    metric = mine(lambda timing, compute_macs: median_s(timing) / compute_macs)
+    complete, incomplete = (measured(metric, records(uncovered=uncovered)) for uncovered in ({}, {"aten.mv": 1}))
+    assert (complete.estimator, len(complete.rounds)) == ("geometric mean of 5 rounds", 5)
+    assert (incomplete.estimator, incomplete.rounds, incomplete.interval) == ("from incomplete counts", (), None)
+    assert compare_cell(incomplete, incomplete, 0.05).verdict_reason == "incomplete_count"
+
+
 def test_what_is_computed_from_an_estimate_is_an_estimate() -> None:
     table = LayerTable((LayerRow(ROOT, "Net", 0, 0, 100, 0, 400, 0, 1000),), liveness=Liveness(200, ROOT, 0))
     found = measured(
@@ -266,12 +253,12 @@ def test_counts_of_different_completeness_are_not_compared_exactly() -> None:
     assert compare_cell(complete, complete, 0.05).verdict == "same"
 
 
-@pytest.mark.parametrize(("function", "verdict"), [(from_layers, "same"), (from_timing, "unclear")])
-def test_a_profiler_claims_no_more_than_a_sweep(function: Any, verdict: str) -> None:
+@pytest.mark.parametrize(("reads", "verdict"), [("layers", "same"), ("timing", "unclear")])
+def test_a_profiler_claims_no_more_than_a_sweep(reads: str, verdict: str) -> None:
     from torch import nn
 
     quick = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
-    metric, model = mine(function), nn.Linear(4, 2)
+    metric, model = mine(READERS[reads]), nn.Linear(4, 2)
     profilers = []
     for _ in range(2):
         profilers.append(sweeprof.Profiler(model, data={"test": [np.zeros((3, 4), np.float32)]}, protocol=quick))

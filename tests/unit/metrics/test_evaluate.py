@@ -145,33 +145,25 @@ def test_counts_stay_whole_numbers(name: str) -> None:
     assert isinstance(evaluated(name).value, int)
 
 
-def test_macs_that_the_batch_does_not_divide() -> None:
+def test_macs_that_the_batch_does_not_divide_and_what_memory_grew_from() -> None:
     assert evaluated("compute/macs_per_sample", batch=3).value == 4000 / 3
-
-
-def test_memory_tells_what_it_grew_from() -> None:
     assert evaluated("memory/rss_peak_bytes").detail == {"baseline": 100, "loaded": 200}
 
 
-PASS_OF = {
-    "params/total": "analysis",
-    "latency/forward": "timing",
-    "memory/rss_peak_bytes": "memory",
-    "quality/accuracy": "quality",
-}
-
-
-@pytest.mark.parametrize(("name", "pass_name"), PASS_OF.items())
-def test_a_pass_that_was_not_run_is_a_reason(name: str, pass_name: str) -> None:
-    found = evaluated(name, [r for r in ALL if r.pass_name != pass_name])
-    assert found.reason == f"{pass_name}: not run"
-
-
-@pytest.mark.parametrize(("name", "pass_name"), PASS_OF.items())
-def test_a_pass_that_failed_is_a_reason(name: str, pass_name: PassName) -> None:
+@pytest.mark.parametrize(
+    ("name", "pass_name"),
+    [
+        ("params/total", "analysis"),
+        ("latency/forward", "timing"),
+        ("memory/rss_peak_bytes", "memory"),
+        ("quality/accuracy", "quality"),
+    ],
+)
+def test_a_pass_that_was_not_run_or_failed_is_a_reason(name: str, pass_name: PassName) -> None:
+    others = [r for r in ALL if r.pass_name != pass_name]
     broken = record(pass_name, None, 0, "oom", "MemoryError: no luck")
-    found = evaluated(name, [broken if r.pass_name == pass_name else r for r in ALL])
-    assert found.reason == f"{pass_name}: oom: MemoryError: no luck"
+    assert evaluated(name, others).reason == f"{pass_name}: not run"
+    assert evaluated(name, [broken, *others]).reason == f"{pass_name}: oom: MemoryError: no luck"
 
 
 def test_a_pass_that_failed_leaves_what_it_had_before() -> None:
@@ -208,49 +200,46 @@ def test_a_metric_that_raises_is_a_reason() -> None:
     assert found.failure.location == f"{Path(__file__).relative_to(Path.cwd())}:{line} in function"
     assert found.reason == f"the metric raised KeyError: 'no luck' ({found.failure.location})"
     assert "raise KeyError" in str(found.failure.traceback)
+    metric(name="mine/first", unit="u", better=None)(function)
+    reader = one(lambda mine_first: 1)
+    assert reader.failure is not None
+    assert "KeyError" in reader.failure.message
+    assert str(reader.reason).startswith("mine/first: the metric raised KeyError")
 
 
-def test_a_metric_that_returns_no_number_is_named_with_its_definition() -> None:
-    def function(layers: Any) -> None:
-        """Has no return statement."""
+def nothing(layers: Any) -> None:
+    """Has no return statement."""
 
+
+def exits(layers: Any) -> float:
+    raise SystemExit(0)
+
+
+def unsupported(layers: Any) -> float:
+    raise Unsupported("needs a GPU")
+
+
+def test_a_metric_that_exits_or_returns_no_number_fails_by_itself() -> None:
+    without, ended = one(nothing).failure, one(exits).failure
+    assert without is not None
+    assert str(without.location).endswith("in nothing")
+    assert ended is not None
+    assert "SystemExit" in ended.message
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (unsupported, "needs a GPU"),
+        (lambda layers: Missing("too cold"), "too cold"),
+        (lambda layers: math.nan, "the metric gave nan, which is not a finite number"),
+        (lambda layers: math.inf, "the metric gave inf, which is not a finite number"),
+        (lambda layers: -math.inf, "the metric gave -inf, which is not a finite number"),
+    ],
+)
+def test_what_a_metric_says_it_cannot_compute_is_no_failure(function: Any, reason: str) -> None:
     found = one(function)
-    assert found.failure is not None
-    assert str(found.failure.location).endswith(f"in {function.__qualname__}")
-
-
-def test_a_metric_that_reads_one_that_raised_has_its_failure() -> None:
-    @metric(name="mine/first", unit="u", better=None)
-    def first(layers: Any) -> float:
-        raise KeyError("no luck")
-
-    found = one(lambda mine_first: 1)
-    assert found.failure is not None
-    assert "KeyError" in found.failure.message
-    assert str(found.reason).startswith("mine/first: the metric raised KeyError")
-
-
-def test_a_metric_that_exits_ends_nothing_but_itself() -> None:
-    def function(layers: Any) -> float:
-        raise SystemExit(0)
-
-    found = one(function)
-    assert found.failure is not None
-    assert "SystemExit" in found.failure.message
-
-
-def test_what_a_metric_says_it_cannot_compute_is_no_failure() -> None:
-    def function(layers: Any) -> float:
-        raise Unsupported("needs a GPU")
-
-    found = one(function)
-    assert (found.value, found.reason, found.failure) == (None, "needs a GPU", None)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_a_reason(value: float) -> None:
-    found = one(lambda layers: value)
-    assert (found.value, found.reason) == (None, f"the metric gave {value}, which is not a finite number")
+    assert (found.value, found.reason, found.failure) == (None, reason, None)
 
 
 def test_a_batch_of_no_samples_has_no_count_per_sample() -> None:
@@ -273,10 +262,6 @@ def test_a_numpy_number_becomes_plain_data(value: Any) -> None:
 
     found = one(lambda layers: value)
     assert json.loads(json.dumps(found.value)) == value
-
-
-def test_a_metric_may_say_why_there_is_nothing() -> None:
-    assert one(lambda layers: Missing("too cold")).reason == "too cold"
 
 
 def test_options_are_passed() -> None:
@@ -316,8 +301,10 @@ def test_several_rounds_are_a_geometric_mean_with_a_t_interval() -> None:
     assert found.detail["n"] == 35
 
 
-def test_rounds_are_in_their_order_whatever_the_records() -> None:
+def test_rounds_are_in_their_order_whatever_the_records_and_a_failed_one_leaves_the_others() -> None:
     assert evaluated("latency/forward", rounds_of(0.5, 0.6, 0.7)[::-1]).rounds == (0.5, 0.6, 0.7)
+    assert evaluated("latency/forward", rounds_of(0.5, 0.6, 0.7, failed=[1])).rounds == (0.5, 0.7)
+    assert evaluated("latency/forward", rounds_of(0.5, 0.6, failed=[0, 1])).reason == "timing: crashed: x"
 
 
 def test_throughput_inverts_medians_and_bounds() -> None:
@@ -337,15 +324,6 @@ def test_the_first_step_has_one_value_per_round() -> None:
     assert found.value == pytest.approx(4.0)
     assert found.rounds == (2.0, 8.0)
     assert evaluated("latency/first_step").estimator == "single"
-
-
-def test_a_failed_round_leaves_the_others() -> None:
-    found = evaluated("latency/forward", rounds_of(0.5, 0.6, 0.7, failed=[1]))
-    assert found.rounds == (0.5, 0.7)
-
-
-def test_all_rounds_failed() -> None:
-    assert evaluated("latency/forward", rounds_of(0.5, 0.6, failed=[0, 1])).reason == "timing: crashed: x"
 
 
 @pytest.mark.parametrize(("n", "supported"), [(7, ()), (28, ()), (29, (90,)), (59, (90, 95)), (299, (90, 95, 99))])
@@ -375,35 +353,30 @@ def test_agreement_is_the_largest_difference() -> None:
     assert evaluated("quality/agreement", quality(other)).value == 0.5
 
 
-def test_agreement_with_other_shapes() -> None:
-    found = evaluated("quality/agreement", quality(np.zeros((4, 3))))
-    assert found.reason == "outputs cannot be compared: their shape is (4, 3), the baseline's (4, 4)"
+@pytest.mark.parametrize(
+    ("records", "baseline", "reason"),
+    [
+        (quality(np.zeros((4, 3))), ALL, "outputs cannot be compared: their shape is (4, 3), the baseline's (4, 4)"),
+        (quality(np.full((4, 4), math.nan)), ALL, "outputs are not finite"),
+        (quality(np.full((4, 4), math.inf)), ALL, "outputs are not finite"),
+        (ALL, None, "the sweep has no baseline for this combination"),
+        (ALL, [record("quality", None, 0, "crashed", "x")], "of the baseline, quality: crashed: x"),
+        (ALL, [], "of the baseline, quality: not run"),
+    ],
+)
+def test_there_may_be_no_agreement(records: Sequence[Record], baseline: Sequence[Record] | None, reason: str) -> None:
+    assert evaluated("quality/agreement", records, baseline).reason == reason
 
 
-def test_agreement_without_a_baseline() -> None:
-    assert evaluated("quality/agreement", baseline=None).reason == "the sweep has no baseline for this combination"
-
-
-def test_agreement_with_a_baseline_that_failed() -> None:
-    broken = [record("quality", None, 0, "crashed", "x")]
-    assert evaluated("quality/agreement", baseline=broken).reason == "of the baseline, quality: crashed: x"
-    assert evaluated("quality/agreement", baseline=[]).reason == "of the baseline, quality: not run"
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_agreement_of_outputs_that_are_not_finite(value: float) -> None:
-    outputs = np.eye(4)
-    outputs[1, 1] = value
-    assert evaluated("quality/agreement", quality(outputs)).reason == "outputs are not finite"
-
-
-def test_accuracy_without_labels() -> None:
-    assert evaluated("quality/accuracy", quality(np.eye(4), None)).reason == "the dataset has no labels"
-
-
-def test_accuracy_without_scores() -> None:
-    found = evaluated("quality/accuracy", quality(np.zeros((4, 3, 2))))
-    assert found.reason == "the outputs are not one row of class scores per sample"
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        (quality(np.eye(4), None), "the dataset has no labels"),
+        (quality(np.zeros((4, 3, 2))), "the outputs are not one row of class scores per sample"),
+    ],
+)
+def test_there_may_be_no_accuracy(records: Sequence[Record], reason: str) -> None:
+    assert evaluated("quality/accuracy", records).reason == reason
 
 
 def test_an_operator_without_a_formula_is_a_warning() -> None:

@@ -68,12 +68,9 @@ def test_a_torchmetric_is_updated_with_every_batch() -> None:
     assert (found["better"], found["unit"]) == ("higher", "ratio")
 
 
-def test_of_a_vector_each_number_has_a_name() -> None:
+def test_of_a_vector_or_a_mapping_each_number_has_a_name() -> None:
     found = scored(classification("MulticlassRecall", num_classes=3, average="none"), (LOGITS, CLASSES))
     assert {name: one["value"] for name, one in found.items()} == {"one.0": 1.0, "one.1": 1.0, "one.2": 0.5}
-
-
-def test_of_a_mapping_each_number_has_a_name() -> None:
     found = scored({"_target_": f"{HERE}.Extremes"}, (LOGITS, CLASSES), (2 * LOGITS, CLASSES))
     assert {name: one["value"] for name, one in found.items()} == {"one.low_est": 0.0, "one.high": 10.0}
     assert {one["better"] for one in found.values()} == {"lower"}
@@ -95,20 +92,37 @@ class Extremes:
         return {"low est": min(self.seen), "high": max(self.seen)}
 
 
-def test_layouts_of_class_scores() -> None:
-    """One class per token, classes last; per pixel, classes second; a probability of one class with an axis of its own."""
-    node = classification("MulticlassAccuracy", num_classes=3, average="micro")
-    tokens, classes = LOGITS.reshape(2, 2, 3), CLASSES.reshape(2, 2)
-    assert number(node, (tokens, classes)) == 0.75
-    assert number(node, (np.moveaxis(tokens, -1, 1), classes)) == 0.75
-    padded = np.array([[0, 1], [-100, 2]])
-    assert number({**node, "ignore_index": -100}, (tokens, padded)) == 1.0
-    binary = classification("BinaryAccuracy")
-    assert number(binary, (np.array([[2.0], [-1.0], [3.0]], np.float32), np.array([1, 1, 1]))) == pytest.approx(2 / 3)
-    numbers = {"_target_": "torchmetrics.MeanSquaredError"}
-    assert number(numbers, (np.array([[1.0], [3.0]], np.float32), np.array([1.0, 1.0], np.float32))) == 2.0
-    assert number({"_target_": f"{HERE}.share_right", "argmax": True}, (LOGITS, CLASSES)) == 0.75
-    assert number({"_target_": f"{HERE}.share_right", "argmax": True}, (tokens, classes)) == 0.75
+MICRO = classification("MulticlassAccuracy", num_classes=3, average="micro")
+SHARE_RIGHT: dict[str, Any] = {"_target_": f"{HERE}.share_right", "argmax": True}
+TOKENS, OF_TOKENS = LOGITS.reshape(2, 2, 3), CLASSES.reshape(2, 2)
+ONE_LOGIT = np.array([[2.0], [-1.0], [3.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("node", "outputs", "targets", "expected"),
+    [
+        (MICRO, TOKENS, OF_TOKENS, 0.75),
+        (MICRO, np.moveaxis(TOKENS, -1, 1), OF_TOKENS, 0.75),
+        ({**MICRO, "ignore_index": -100}, TOKENS, np.array([[0, 1], [-100, 2]]), 1.0),
+        (classification("BinaryAccuracy"), ONE_LOGIT, np.array([1, 1, 1]), 2 / 3),
+        (
+            {"_target_": "torchmetrics.MeanSquaredError"},
+            *(np.array([[1.0], [3.0]], np.float32), np.array([1.0, 1.0], np.float32), 2.0),
+        ),
+        (SHARE_RIGHT, LOGITS, CLASSES, 0.75),
+        (SHARE_RIGHT, TOKENS, OF_TOKENS, 0.75),
+        (SHARE_RIGHT, LOGITS, CLASSES[:, None], 0.75),
+        (SHARE_RIGHT, LOGITS, np.eye(3, dtype=np.float32)[CLASSES], 0.75),
+        (SHARE_RIGHT, ONE_LOGIT, np.array([1, 0, 0]), 2 / 3),
+        (classification("MulticlassF1Score", num_classes=3), LOGITS, CLASSES[:, None], (1 + 2 / 3 + 2 / 3) / 3),
+    ],
+    ids=[
+        *("tokens", "pixels", "padding", "one logit", "numbers"),
+        *("argmax", "argmax of tokens", "an axis of its own", "one-hot", "two classes", "torchmetrics"),
+    ],
+)
+def test_layouts_of_scores_and_targets(node: dict[str, Any], outputs: Any, targets: Any, expected: float) -> None:
+    assert number(node, (outputs, targets)) == pytest.approx(expected)
 
 
 def share_right(outputs: Any, targets: Any) -> float:
@@ -121,9 +135,11 @@ def test_which_output() -> None:
     assert number(node, (outputs, CLASSES)) == 5.0
     assert number({**node, "output": "hidden"}, (outputs, CLASSES)) == 35.0
     found = scored({**node, "output": "hiden"}, (outputs, CLASSES))["one"]
-    assert "quality.one.output" in found["reason"]
-    assert "'hidden'" in found["reason"]
+    assert all(text in found["reason"] for text in ("quality.one.output", "'hidden'"))
     assert found["failure"] is not None
+    # Whole numbers are no scores: they are given to metrics that name them.
+    with_ids = {"ids": 7 * CLASSES, "scores": LOGITS}
+    assert [number(one, (with_ids, CLASSES)) for one in (node, {**node, "output": "ids"})] == [5.0, 14.0]
 
 
 def largest(outputs: Any, targets: Any, scale: float = 1.0) -> Any:
@@ -180,14 +196,13 @@ def test_of_a_detector_a_metric_gets_boxes_and_labels_of_each_image() -> None:
 
 
 def test_which_target() -> None:
-    node = {"_target_": f"{HERE}.share_right", "argmax": True}
+    node = SHARE_RIGHT
     targets = {"wrong": 1 + CLASSES, "right": LOGITS.argmax(axis=1)}
     assert number(node, (LOGITS, targets)) < 1.0
     assert number({**node, "target": "right"}, (LOGITS, targets)) == 1.0
     assert number({**node, "target": 1}, (LOGITS, tuple(targets.values()))) == 1.0
     found = scored({**node, "target": "rigth"}, (LOGITS, targets))["one"]
-    assert "quality.one.target" in found["reason"]
-    assert "'right'" in found["reason"]
+    assert all(text in found["reason"] for text in ("quality.one.target", "'right'"))
 
 
 def test_a_function_gets_all_outputs_and_targets_by_name() -> None:
@@ -207,24 +222,6 @@ def all_named(outputs: Any, targets: Any) -> float:
     }
     assert [array.shape for array in targets["sizes"]] == [(8,), (8, 3)]
     return len(targets["classes"])
-
-
-def test_one_of_several_outputs_is_evaluated_whatever_else_there_is() -> None:
-    """Whole numbers are no scores: they are given to metrics that name them."""
-    outputs = {"ids": 7 * CLASSES, "scores": LOGITS}
-    assert number({"_target_": f"{HERE}.largest"}, (outputs, CLASSES)) == 5.0
-    assert number({"_target_": f"{HERE}.largest", "output": "ids"}, (outputs, CLASSES)) == 14.0
-
-
-def test_the_most_likely_class_for_any_form_of_targets() -> None:
-    """One class each with an axis of its own, one-hot, and one logit that decides between two classes."""
-    node = {"_target_": f"{HERE}.share_right", "argmax": True}
-    assert number(node, (LOGITS, CLASSES[:, None])) == 0.75
-    assert number(node, (LOGITS, np.eye(3, dtype=np.float32)[CLASSES])) == 0.75
-    logits = np.array([[2.0], [-1.0], [3.0]], np.float32)
-    assert number(node, (logits, np.array([1, 0, 0]))) == pytest.approx(2 / 3)
-    f1 = classification("MulticlassF1Score", num_classes=3)
-    assert number(f1, (LOGITS, CLASSES[:, None])) == number(f1, (LOGITS, CLASSES))
 
 
 def test_a_function_gets_everything_once_with_its_options() -> None:
@@ -361,13 +358,8 @@ def test_several_values_are_several_metrics(tmp_path: Path) -> None:
 
 
 def test_a_failed_metric_is_a_failure_of_its_row(tmp_path: Path) -> None:
-    failure = {
-        "source": "",
-        "message": "ZeroDivisionError: no luck",
-        "location": "my.py:3 in mine",
-        "traceback": None,
-        "log": None,
-    }
+    failure: dict[str, Any] = {"source": "", "message": "ZeroDivisionError: no luck", "location": "my.py:3 in mine"}
+    failure |= dict.fromkeys(("traceback", "log"))
     found = measured(tmp_path, {"a": {"mine": Score(None, reason="the metric raised it", failure=failure)}})
     assert found.rows[0].cells["quality/mine"].measurement.reason == "the metric raised it"
     assert found.rows[0].failures[0].source == "metric quality/mine"

@@ -157,17 +157,6 @@ def test_a_profiler_of_a_config_counts_the_batch() -> None:
     assert timing.workload == Workload("frames", 6)
 
 
-def recorded(id: str, seconds: float, workload: Workload | None, round: int = 0) -> Record:
-    return Record(
-        "s1",
-        id,
-        "timing",
-        round=round,
-        status="ok",
-        observations=asdict(Timing(1.0, 0, 1, (seconds,), workload=workload)),
-    )
-
-
 METRICS = ("latency/forward", "throughput/samples_per_s", "throughput/units_per_s")
 
 
@@ -177,7 +166,8 @@ def compared(
     plan = fake_plan({name: {} for name in work}, ["timing"], metrics=metrics)
     folder = sweep_folder(path, replace(plan, **fields))
     for name, (seconds, workload) in work.items():
-        recorded(f"c{name}", seconds, workload).write(folder.records)
+        timing = asdict(Timing(1.0, 0, 1, (seconds,), workload=workload))
+        Record("s1", f"c{name}", "timing", "ok", observations=timing).write(folder.records)
     return comparison_of(folder)
 
 

@@ -6,102 +6,92 @@ import dataclasses
 
 import pytest
 
-from support.odd import build
-from sweeprof.report.changes import changes_of
+from support.samples import build
+from sweeprof.report.changes import Changes, changes_of
 from sweeprof.results.compared_rows import Comparison, set_against
-from sweeprof.results.measurement import Better
+from sweeprof.results.measurement import Better, Number
 from sweeprof.results.record import Status
 
-PEAK = "memory/rss_peak_bytes"
+ACCURACY, PARAMS, PEAK = "quality/accuracy", "params/total", "memory/rss_peak_bytes"
+INFOS: dict[str, tuple[str, Better]] = {ACCURACY: ("ratio", "higher"), PARAMS: ("", "lower"), PEAK: ("B", "lower")}
+
+
+def night(
+    values: dict[str, Number], threshold: float | None = 0.05, status: Status = "ok", test_data: str | None = None
+) -> Comparison:
+    """A sweep of one combination; a peak is measured once."""
+    made = build([{"model": "a"}], {name: INFOS[name] for name in values}, [values], threshold=threshold)
+    cells = dict(made.rows[0].cells)
+    if PEAK in cells:
+        once = dataclasses.replace(cells[PEAK].measurement, estimator="high-water mark")
+        cells[PEAK] = dataclasses.replace(cells[PEAK], measurement=once)
+    row = dataclasses.replace(made.rows[0], cells=cells, status=status, test_data=test_data)
+    return dataclasses.replace(made, rows=(row,))
+
+
+def changed(now: Comparison, before: Comparison) -> Changes:
+    compared = set_against(now, before, "last")
+    return changes_of(compared, compared.metrics)
+
+
+def kinds(changes: Changes) -> dict[str, str]:
+    return {change.metric: change.kind for change in changes.changes}
 
 
 @pytest.mark.parametrize(
     ("before", "now", "kind"),
-    [
-        ("ok", "oom", ["worse"]),
-        ("oom", "ok", ["better"]),
-        ("failed", "oom", ["unclear"]),
-        ("failed", "failed", []),
-    ],
+    [("ok", "oom", ["worse"]), ("oom", "ok", ["better"]), ("failed", "oom", ["unclear"]), ("failed", "failed", [])],
 )
 def test_only_what_was_measured_gets_worse(before: Status, now: Status, kind: list[str]) -> None:
-    old, new = (
-        dataclasses.replace(once(100, None), rows=(dataclasses.replace(once(100, None).rows[0], status=status),))
-        for status in (before, now)
-    )
-    assert [change.kind for change in changes_of(set_against(new, old, "last"), new.metrics).changes] == kind
-
-
-def once(peak: int, threshold: float | None) -> Comparison:
-    """A sweep of one combination whose peak was measured once."""
-    made = build([{"model": "a"}], {PEAK: ("B", "lower")}, [{PEAK: peak}], threshold=threshold)
-    cell = made.rows[0].cells[PEAK]
-    measured = dataclasses.replace(cell.measurement, estimator="high-water mark")
-    row = dataclasses.replace(made.rows[0], cells={PEAK: dataclasses.replace(cell, measurement=measured)})
-    return dataclasses.replace(made, rows=(row,))
+    old, new = (night({PEAK: 100}, None, status) for status in (before, now))
+    assert [change.kind for change in changed(new, old).changes] == kind
 
 
 @pytest.mark.parametrize(
     ("peak", "threshold", "told"),
     [
-        (100, None, []),
-        (104, 0.05, []),
-        (96, 0.05, []),
-        (104, None, ["unclear"]),
-        (110, 0.05, ["unclear"]),
-        (90, 0.05, ["unclear"]),
+        (100, None, {}),
+        (104, 0.05, {}),
+        (96, 0.05, {}),
+        (104, None, {PEAK: "unclear"}),
+        (110, 0.05, {PEAK: "unclear"}),
+        (90, 0.05, {PEAK: "unclear"}),
     ],
 )
 def test_what_is_measured_once_is_told_only_where_it_differs(
-    peak: int, threshold: float | None, told: list[str]
+    peak: int, threshold: float | None, told: dict[str, str]
 ) -> None:
-    new = set_against(once(peak, threshold), once(100, None), "last")
-    assert [change.kind for change in changes_of(new, new.metrics).changes] == told
+    assert kinds(changed(night({PEAK: peak}, threshold), night({PEAK: 100}, None))) == told
 
 
-def test_a_threshold_of_its_own_is_a_tolerance_of_accuracy_and_of_a_peak() -> None:
-    def night(accuracy: float, peak: int) -> Comparison:
-        made = build(
-            [{"model": "a"}],
-            {"quality/accuracy": ("ratio", "higher"), PEAK: ("B", "lower")},
-            [{"quality/accuracy": accuracy, PEAK: peak}],
-            threshold=0.05,
-        )
-        cell = made.rows[0].cells[PEAK]
-        once = dataclasses.replace(cell, measurement=dataclasses.replace(cell.measurement, estimator="high-water mark"))
-        row = dataclasses.replace(made.rows[0], cells={**made.rows[0].cells, PEAK: once})
-        return dataclasses.replace(made, rows=(row,))
-
-    def told(now: Comparison, **thresholds: float) -> dict[str, str]:
-        names = {"accuracy": "quality/accuracy", "peak": PEAK}
-        own = dataclasses.replace(now, thresholds={names[name]: value for name, value in thresholds.items()})
-        compared = set_against(own, night(0.98, 100), "last")
-        return {change.metric: change.kind for change in changes_of(compared, compared.metrics).changes}
-
-    assert told(night(0.979, 150)) == {"quality/accuracy": "worse", PEAK: "unclear"}
-    assert told(night(0.979, 150), accuracy=0.01, peak=0.6) == {}
-    assert told(night(0.94, 150), accuracy=0.01, peak=0.2) == {"quality/accuracy": "worse", PEAK: "worse"}
+@pytest.mark.parametrize(
+    ("accuracy", "thresholds", "told"),
+    [
+        (0.979, {}, {ACCURACY: "worse", PEAK: "unclear"}),
+        (0.979, {ACCURACY: 0.01, PEAK: 0.6}, {}),
+        (0.94, {ACCURACY: 0.01, PEAK: 0.2}, {ACCURACY: "worse", PEAK: "worse"}),
+    ],
+)
+def test_a_threshold_of_its_own_is_a_tolerance_of_accuracy_and_of_a_peak(
+    accuracy: float, thresholds: dict[str, float], told: dict[str, str]
+) -> None:
+    now = dataclasses.replace(night({ACCURACY: accuracy, PEAK: 150}), thresholds=thresholds)
+    assert kinds(changed(now, night({ACCURACY: 0.98, PEAK: 100}))) == told
 
 
-def test_quality_on_other_test_data_is_not_comparable() -> None:
-    def night(accuracy: float, test_data: str | None) -> Comparison:
-        metrics: dict[str, tuple[str, Better]] = {
-            "quality/accuracy": ("ratio", "higher"),
-            "params/total": ("", "lower"),
-        }
-        made = build([{"model": "a"}], metrics, [{"quality/accuracy": accuracy, "params/total": 1 / accuracy}])
-        return dataclasses.replace(made, rows=(dataclasses.replace(made.rows[0], test_data=test_data),))
-
-    def told(before: str | None, now: str | None) -> tuple[dict[str, str], list[str]]:
-        compared = set_against(night(0.5, now), night(1, before), "last")
-        changes = changes_of(compared, compared.metrics)
-        assert ("(different test data)" in str(changes.answer)) == (None not in (before, now) and before != now)
-        return {change.metric: change.kind for change in changes.changes}, list(changes.lines)
-
-    kinds, lines = told("360 samples with targets aa", "400 samples with targets bb")
-    assert kinds == {"params/total": "worse", "quality/accuracy": "not_comparable"}
-    assert "test data: 360 samples with targets aa → 400 samples with targets bb" in lines
-    for before, now in (("360 samples", "360 samples"), (None, "360 samples"), ("360 samples", None)):
-        kinds, lines = told(before, now)
-        assert kinds["quality/accuracy"] == "worse"
-        assert not any("test data" in line for line in lines)
+@pytest.mark.parametrize(
+    ("before", "now", "kind"),
+    [
+        ("360 samples with targets aa", "400 samples with targets bb", "not_comparable"),
+        ("360 samples", "360 samples", "worse"),
+        (None, "360 samples", "worse"),
+        ("360 samples", None, "worse"),
+    ],
+)
+def test_quality_on_other_test_data_is_not_comparable(before: str | None, now: str | None, kind: str) -> None:
+    old, new = night({ACCURACY: 1, PARAMS: 1}, test_data=before), night({ACCURACY: 0.5, PARAMS: 2}, test_data=now)
+    changes, differ = changed(new, old), kind == "not_comparable"
+    assert kinds(changes) == {PARAMS: "worse", ACCURACY: kind}
+    assert ("(different test data)" in str(changes.answer)) == differ
+    assert (f"test data: {before} → {now}" in changes.lines) == differ
+    assert any("test data" in line for line in changes.lines) == differ

@@ -1,4 +1,4 @@
-"""Notes below the tables: why a verdict is undecided, and advice that is right for the case at hand."""
+"""Notes below the tables: why a verdict is undecided, advice that is right for the case at hand, and what brackets are."""
 
 from __future__ import annotations
 
@@ -10,33 +10,29 @@ import pytest
 
 from sweeprof.report.changes import pull_request
 from sweeprof.report.html import html
+from sweeprof.report.latex import latex
 from sweeprof.report.markdown import markdown
-from sweeprof.report.summary import footnotes
+from sweeprof.report.summary import footnotes, protocol_text
 from sweeprof.report.terminal import text
 from sweeprof.results.compared_rows import Comparison, Row, compare_rows, set_against
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.verdicts import ALL_ROUNDS, REASONS
 
-MEASURE = "measure at least 3 rounds, e.g. protocol=default"
 ALIKE = (1.0, 1.3, 0.8, 1.5, 0.9)
 FASTER = (0.5, 0.51, 0.49, 0.5, 0.5)
 
 
-def timed(seconds: Sequence[float], numbers: Sequence[int] | None = None, **given: Any) -> Measurement:
-    rounds = tuple(seconds)
-    better: Better = given.pop("better", "lower")
-    estimator = given.pop("estimator", "geometric mean")
-    return Measurement(
-        *("latency/forward", "s", better, sorted(rounds)[len(rounds) // 2]),
-        estimator=estimator,
-        rounds=() if given.pop("once", False) else rounds,
-        round_numbers=tuple(numbers or range(len(rounds))),
-        **given,
-    )
+NAME = "latency/forward"
+
+
+def timed(seconds: Sequence[float], numbers: Sequence[int] | None = None, better: Better = "lower") -> Measurement:
+    rounds, value = tuple(seconds), sorted(seconds)[len(seconds) // 2]
+    places = tuple(numbers or range(len(rounds)))
+    return Measurement(NAME, "s", better, value, estimator="geometric mean", rounds=rounds, round_numbers=places)
 
 
 def once(value: float, estimator: str) -> Measurement:
-    return Measurement("latency/forward", "s", "lower", value, estimator=estimator)
+    return Measurement(NAME, "s", "lower", value, estimator=estimator)
 
 
 def sweep(
@@ -46,20 +42,19 @@ def sweep(
     planned: Sequence[int] = (5,),
     environments: tuple[dict[str, Any], dict[str, Any]] = ({}, {}),
     sessions: tuple[Sequence[str], Sequence[str]] = ((), ()),
-    kernel: str | None = None,
 ) -> Comparison:
     """A candidate and its baseline."""
     rows = [
         Row(name, {"backend": name}, "ok", None, {}, "base", environment=environment, sessions=tuple(session))
         for name, environment, session in zip(("base", "own"), environments, sessions, strict=True)
     ]
-    info = MetricInfo("latency/forward", "s", own.better, "Seconds.")
+    info = MetricInfo(NAME, "s", own.better, "Seconds.")
     measured = {"base": {info.name: base}, "own": {info.name: own}}
     return Comparison(
         *("s1", "notes", "2026-11-22T00:00:00+00:00", "", ("backend",), (info,), {"backend": "base"}),
         compare_rows(rows, measured, threshold),
         threshold=threshold,
-        protocol={"rounds": list(planned), "interleave": ["rounds"], "kernel": [kernel]},
+        protocol={"rounds": list(planned), "interleave": ["rounds"], "kernel": [None]},
     )
 
 
@@ -70,18 +65,19 @@ def against(own: Measurement, base: Measurement) -> Comparison:
 
 
 HOST_A, HOST_B = {"host": "a"}, {"host": "b"}
+GOVERNORS = ({"governor": "powersave"}, {"governor": "performance"})
+KINDS = ({**HOST_A, "processor": "x"}, {**HOST_B, "processor": "y"})
+SOME_AGAIN = "at least 3 rounds, e.g. protocol=default"
+APART = "measure both again, in a sweep of their own"
 CASES: dict[str, tuple[Comparison, str, str, str]] = {
     "one round each": (
         sweep(timed([1.0]), timed([1.0]), None, [1]),
-        *("too_few_rounds", "1 round cannot distinguish a difference from chance", MEASURE),
+        *("too_few_rounds", "1 round cannot distinguish a difference from chance", f"measure {SOME_AGAIN}"),
     ),
     "own rounds are missing": (
         sweep(timed([1.0, 1.1]), timed(ALIKE)),
-        *(
-            "too_few_rounds",
-            "2 rounds cannot distinguish a difference from chance",
-            "measure the missing rounds: resume=DIR",
-        ),
+        *("too_few_rounds", "2 rounds cannot distinguish a difference from chance"),
+        "measure the missing rounds: resume=DIR",
     ),
     "the baseline's rounds are missing": (
         sweep(timed(FASTER[:3]), timed([1.0])),
@@ -89,37 +85,23 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
     ),
     "the baseline was to be measured once": (
         sweep(timed(FASTER), timed([1.0]), planned=[1, 5]),
-        *(
-            "too_few_rounds",
-            "the baseline has only 1 round",
-            f"measure the baseline with {MEASURE.removeprefix('measure ')}",
-        ),
+        *("too_few_rounds", "the baseline has only 1 round", f"measure the baseline with {SOME_AGAIN}"),
     ),
     "the other sweep was measured once": (
         against(timed(FASTER), timed([1.0])),
-        *(
-            "too_few_rounds",
-            "the other sweep has only 1 round",
-            f"measure the other sweep again with {MEASURE.removeprefix('measure ')}",
-        ),
+        *("too_few_rounds", "the other sweep has only 1 round", f"measure the other sweep again with {SOME_AGAIN}"),
     ),
     "both have three rounds, but not the same": (
         sweep(timed(FASTER[:3]), timed(ALIKE[:3], [2, 3, 4])),
-        "too_few_rounds",
-        "fewer than 3 of its rounds were measured together with the baseline's",
-        "measure both again, in a sweep of their own",
+        *("too_few_rounds", "fewer than 3 of its rounds were measured together with the baseline's", APART),
     ),
     "no threshold": (
         sweep(timed(FASTER), timed(ALIKE), None),
-        "no_threshold",
-        "undecided: there is no threshold",
-        "set compare.thresholds, or use protocol=default",
+        *("no_threshold", "undecided: there is no threshold", "set compare.thresholds, or use protocol=default"),
     ),
     "crossing": (
         sweep(timed(ALIKE), timed(sorted(ALIKE))),
-        "interval_crosses_threshold",
-        "the 95 % interval of the ratio crosses the threshold of 5 %",
-        "about ",
+        *("interval_crosses_threshold", "the 95 % interval of the ratio crosses the threshold of 5 %", "about "),
     ),
     "neither is better": (
         sweep(timed(FASTER, better=None), timed([1.0] * 5, better=None)),
@@ -131,8 +113,7 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
     ),
     "incomplete": (
         sweep(once(2.0, "exact"), once(1.0, "lower bound")),
-        "incomplete_count",
-        REASONS["incomplete_count"],
+        *("incomplete_count", REASONS["incomplete_count"]),
         "give these operators a formula: sweeprof.operator_formula",
     ),
     "all rounds together": (
@@ -141,27 +122,20 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
     ),
     "another host": (
         sweep(timed(FASTER), timed(ALIKE), environments=(HOST_A, HOST_B)),
-        "different_environment",
-        "not comparable with the baseline: host a → b",
-        "measure both on one host",
+        *("different_environment", "not comparable with the baseline: host a → b", "measure both on one host"),
     ),
     "another governor": (
-        sweep(timed(FASTER), timed(ALIKE), environments=({"governor": "powersave"}, {"governor": "performance"})),
-        "different_environment",
-        "not comparable with the baseline: governor powersave → performance",
+        sweep(timed(FASTER), timed(ALIKE), environments=GOVERNORS),
+        *("different_environment", "not comparable with the baseline: governor powersave → performance"),
         "measure both with the same governor",
     ),
     "a host of another kind": (
-        sweep(timed(FASTER), timed(ALIKE), environments=({**HOST_A, "processor": "x"}, {**HOST_B, "processor": "y"})),
-        "different_environment",
-        "host a → b, processor x → y",
-        "measure both on one host",
+        sweep(timed(FASTER), timed(ALIKE), environments=KINDS),
+        *("different_environment", "host a → b, processor x → y", "measure both on one host"),
     ),
     "run again later": (
         sweep(timed(FASTER), timed(ALIKE), sessions=("ssttt", "sssss")),
-        "run_apart",
-        "3 of 5 rounds were timed in another run of the sweep than the baseline's",
-        "measure both again, in a sweep of their own",
+        *("run_apart", "3 of 5 rounds were timed in another run of the sweep than the baseline's", APART),
     ),
 }
 
@@ -200,3 +174,41 @@ def test_rows_with_other_advice_are_a_note_of_their_own() -> None:
     notes = [note for note in footnotes(dataclasses.replace(lacking, rows=rows)) if note.code == "too_few_rounds"]
     assert [note.rows for note in notes] == [1, 1]
     assert len({note.advice for note in notes}) == 2
+
+
+# What the brackets and bars are: after one round they come from one process
+
+WITHIN = "95 % interval of the median within one process, not between processes"
+OVER = "95 % interval over the rounds"
+
+
+def of_rounds(*counts: int) -> Comparison:
+    """Combinations of as many rounds each, of different batch sizes, without a baseline."""
+    rows, measured = [], {}
+    for place, count in enumerate(counts):
+        one = timed([1.0 + place + 0.01 * number for number in range(count)])
+        measured[f"c{place}"] = {NAME: dataclasses.replace(one, interval=(0.9 + place, 1.1 + place))}
+        rows.append(Row(f"c{place}", {"batch_size": 2**place}, "ok", None, {}, None))
+    empty = sweep(timed([1.0]), timed([1.0]), None, sorted(set(counts)))
+    return dataclasses.replace(empty, axes=("batch_size",), baseline={}, rows=compare_rows(rows, measured, None))
+
+
+@pytest.mark.parametrize(
+    ("comparison", "brackets", "caption"),
+    [
+        (of_rounds(1, 1), WITHIN, "Medians with their 95 % intervals within one process"),
+        (of_rounds(5, 5), OVER, "Means over the rounds with their 95 % intervals;"),
+        (of_rounds(1, 5), f"{OVER}; of values with one round", "where there is one round"),
+    ],
+    ids=["1", "5", "1 and 5"],
+)
+def test_every_report_says_what_its_intervals_are(comparison: Comparison, brackets: str, caption: str) -> None:
+    assert f"[ ]: {brackets}" in protocol_text(comparison)
+    for report in (text(comparison), html(comparison), markdown(comparison), pull_request(comparison)):
+        assert brackets in " ".join(report.replace("\\", "").split())
+    assert caption.replace("%", r"\%") in " ".join(latex(comparison).split())
+
+
+def test_without_intervals_nothing_is_said_of_them() -> None:
+    rows = [dataclasses.replace(row, cells={}, status="failed", reason="no luck") for row in of_rounds(1, 1).rows]
+    assert "[ ]" not in protocol_text(dataclasses.replace(of_rounds(1, 1), rows=tuple(rows)))

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -46,7 +46,10 @@ TREES = {"lenet5": lenet5(8), "reused": reused(), "untold": untold(), "hostile":
 WHOLE: Any = pytest.approx(100.0)
 
 
-def drawn(picture: Blocks | None) -> Blocks:
+Picture = TypeVar("Picture", Blocks, dict[str, Any])
+
+
+def drawn(picture: Picture | None) -> Picture:
     assert picture is not None
     return picture
 
@@ -175,8 +178,6 @@ def test_a_user_gets_the_figure_and_the_file(tmp_path: Path, direction: str) -> 
 def test_a_channel_may_be_given_as_text() -> None:
     _, axes = stacked(two_layers(), channels="forward")
     assert axes.get_title(loc="left") == "Time by depth: forward, 4.00 ms in total"
-    with pytest.raises(UserError, match=r"'forwrad' is not a channel\. Did you mean 'forward'"):
-        stacked(two_layers(), channels="forwrad")
 
 
 def _rgb(colour: str) -> list[int]:
@@ -186,6 +187,7 @@ def _rgb(colour: str) -> list[int]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"channels": "forwrad"}, r"'forwrad' is not a channel\. Did you mean 'forward'"),
         ({"channels": ("forwards",)}, "channels: 'forwards' is not a channel. Did you mean 'forward'"),
         ({"direction": "vertikal"}, "direction: 'vertikal' is not a direction.*Did you mean 'vertical'"),
         ({"channels": ("backward",)}, "channels: .'backward'. were not measured"),
@@ -205,8 +207,7 @@ def test_a_table_without_times_has_no_picture_of_them() -> None:
 
 def test_the_peak_is_marked_where_it_is() -> None:
     seen = allocations(3000)
-    plot = memory_over_time(seen, estimate_bytes=2**20)
-    assert plot is not None
+    plot = drawn(memory_over_time(seen, estimate_bytes=2**20))
     line, peak, estimate = plot["data"]
     assert peak["x"] == pytest.approx([1.5])
     assert peak["y"] == [1500 / 1024]
@@ -222,8 +223,7 @@ def test_the_peak_is_marked_where_it_is() -> None:
     titles = [layout[axis]["title"]["text"] for axis in ("xaxis", "yaxis")]
     assert titles == ["time within the steps (ms)", "allocated (MiB)"]
     assert "are left out" in plot["caption"]
-    empty = dataclasses.replace(seen, timeline=())
-    assert memory_over_time(empty) is None
+    assert memory_over_time(dataclasses.replace(seen, timeline=())) is None
 
 
 @given(st.lists(st.integers(-5, 50), min_size=1, max_size=300), st.integers(4, 60))
@@ -238,12 +238,10 @@ def test_thinning_keeps_the_extremes(levels: list[int], most: int) -> None:
 
 def linear(call: int = 0) -> LayerRow:
     """``nn.Linear(4, 2)`` on 8 samples in 1 µs: 8·4·2 MACs, and 8·4 + 8·2 + 4·2 + 2 floats of 4 bytes."""
-    subtree = Weights(params=10, params_bytes=40)
     weights = (10, 10, 40) if call == 0 else (0, 0, 0)
-    counted = LayerRow("fc", "Linear", 1, call, *weights, 0, 64, flops=144, parent=0)
-    return dataclasses.replace(
-        counted, input_bytes=128, output_bytes=64, subtree=subtree, forward_s=1e-6, forward_self_s=1e-6
-    )
+    seen: dict[str, Any] = {"input_bytes": 128, "output_bytes": 64, "forward_s": 1e-6, "forward_self_s": 1e-6}
+    subtree = Weights(params=10, params_bytes=40)
+    return LayerRow("fc", "Linear", 1, call, *weights, 0, 64, flops=144, parent=0, subtree=subtree, **seen)
 
 
 def test_a_roofline_by_hand() -> None:
@@ -254,8 +252,7 @@ def test_a_roofline_by_hand() -> None:
         assert point.intensity == pytest.approx(144 / 232)
         assert point.flops_per_s == pytest.approx(144e6)
     assert second.name == "fc #2"
-    plot = roofline(table, PEAKS)
-    assert plot is not None
+    plot = drawn(roofline(table, PEAKS))
     roof, cloud = plot["data"]
     assert PEAKS.ridge == 6.0
     assert plot["title"].endswith("peaks measured at 60.0 GFLOP/s and 10.0 GB/s")
@@ -272,8 +269,7 @@ def test_area_is_as_time_and_what_has_layers_within_is_no_point() -> None:
     table = timed(lenet5(8), lambda r: {"Conv2d": 9e-3, "Tanh": 1e-3}.get(r.type, 4e-3))
     points = layer_points(table)
     assert {p.name for p in points} & {"feature_extractor", ROOT} == set()
-    plot = roofline(table, PEAKS)
-    assert plot is not None
+    plot = drawn(roofline(table, PEAKS))
     sizes = {
         label.partition(":")[0]: size
         for trace in plot["data"]
@@ -293,15 +289,13 @@ def test_no_name_stands_on_another() -> None:
 
 
 def test_operators_are_summed_over_modules_and_shapes() -> None:
-    bars = top_operators(operators(40))
-    assert bars is not None
+    bars = drawn(top_operators(operators(40)))
     assert bars["layout"]["yaxis"]["ticktext"] == ["aten::b", "aten::a"]
     assert [trace["name"] for trace in bars["data"]] == ["forward", "backward"]
     assert [trace["x"] for trace in bars["data"]] == [pytest.approx([80.0, 0.0]), pytest.approx([0.0, 60.0])]
     assert [end["text"] for end in bars["layout"]["annotations"]] == ["57.1%, 20 ×", "42.9%, 40 ×"]
     assert "140 ms in total" in bars["title"]
-    cut = top_operators(operators(40), most=1)
-    assert cut is not None
+    cut = drawn(top_operators(operators(40), most=1))
     assert cut["layout"]["yaxis"]["ticktext"] == ["aten::b"]
     assert cut["caption"].startswith("1 further operators take 42.9%.")
     assert top_operators(Operators("inference", (), 1, 0.1)) is None
@@ -310,8 +304,7 @@ def test_operators_are_summed_over_modules_and_shapes() -> None:
 def test_on_an_accelerator_its_own_seconds_count() -> None:
     host = operators(4)
     rows = [dataclasses.replace(r, device_self_s=1e-3 if r.operator == "aten::a" else None) for r in host.rows]
-    bars = top_operators(dataclasses.replace(host, rows=tuple(rows)))
-    assert bars is not None
+    bars = drawn(top_operators(dataclasses.replace(host, rows=tuple(rows))))
     assert bars["layout"]["yaxis"]["ticktext"][0] == "aten::a"
     assert "on the accelerator" in bars["title"]
 

@@ -1,4 +1,4 @@
-"""The tables as plain data."""
+"""The tables as plain data, and the summary around them; ``golden/reports`` has whole reports."""
 
 from __future__ import annotations
 
@@ -8,72 +8,55 @@ from typing import Any
 
 import pytest
 
-from support.odd import build, with_cells
-from support.samples import comparison
+from support.samples import (
+    TRAINING_METRICS,
+    build,
+    comparison,
+    furlongs,
+    trained,
+    training_values,
+    with_cells,
+)
 from sweeprof.numbers import ratio_number
 from sweeprof.report.columns import detail_text, value_text
-from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
+from sweeprof.report.summary import (
+    MOST_BATCH_LINES,
+    batch_lines,
+    best_rows,
+    environment_items,
+    footnotes,
+    headline,
+)
 from sweeprof.report.table import ReportTable, tables
-from sweeprof.results.compared_rows import Cell, Comparison
-from sweeprof.results.measurement import Measurement
+from sweeprof.results.compared_rows import Comparison, value_of
+from sweeprof.results.constraints import BATCH_METRIC
+from sweeprof.results.measurement import Better, Measurement, Number
 from sweeprof.text import axis_text, one_line, shortened
 
 
+def shown(table: ReportTable) -> list[str]:
+    return [column.title for column in table.columns]
+
+
 def column(table: ReportTable, title: str) -> list[str]:
-    place = [c.title for c in table.columns].index(title)
+    place = shown(table).index(title)
     return [line.entries[place].text for line in table.lines]
 
 
-def test_one_table_per_model_in_the_order_of_the_sweep() -> None:
-    assert [table.title for table in tables(comparison())] == ["lenet5", "mlp", "digits_resnet"]
-
-
-def test_candidates_stand_beside_their_baselines() -> None:
+def test_candidates_stand_beside_their_baselines_which_come_first() -> None:
     table = tables(comparison())[1]
-    assert column(table, "batch_size") == ["1", "1", "8", "8", "64", "64"]
     assert column(table, "backend") == ["torch", "tensorflow"] * 3
     assert [line.starts_group for line in table.lines] == [True, False] * 3
-    assert column(table, "vs torch ↓") == ["baseline", "×1.90 ~"] * 3
-
-
-def test_the_baseline_comes_first_wherever_the_sweep_lists_it() -> None:
-    table = tables(dataclasses.replace(comparison(), baseline={"backend": "tensorflow"}))[1]
-    assert column(table, "backend") == ["tensorflow", "torch"] * 3
-
-
-def test_what_is_constant_stands_in_the_caption() -> None:
-    table = tables(comparison())[0]
-    assert table.captions == (
-        ("device", "cpu"),
-        ("accuracy", "0.9889"),
-        ("MACs/sample", "417 kMAC"),
-        ("parameters", "61.7 k"),
-    )
-    assert [c.title for c in table.columns] == [
-        "batch_size",
-        "backend",
-        "latency ↓",
-        "vs torch ↓",
-        "throughput ↑",
-        "peak memory ↓",
-        "agreement ↓",
-    ]
+    other = tables(dataclasses.replace(comparison(), baseline={"backend": "tensorflow"}))[1]
+    assert column(other, "backend") == ["tensorflow", "torch"] * 3
+    (shared,) = tables(dataclasses.replace(comparison(), baseline={"model": "mlp"}))
+    assert column(shared, "model")[:3] == ["mlp", "lenet5", "digits_resnet"]
 
 
 def test_a_value_that_one_measured_row_lacks_is_not_constant() -> None:
-    odd = build(
-        [{"n": 1}, {"n": 2}],
-        {"quality/accuracy": ("ratio", "higher"), "x/y": ("s", None)},
-        [{"quality/accuracy": 1}, {"x/y": 1}],
-    )
+    metrics: dict[str, tuple[str, Better]] = {"quality/accuracy": ("ratio", "higher"), "x/y": ("s", None)}
+    odd = build([{"n": 1}, {"n": 2}], metrics, [{"quality/accuracy": 1}, {"x/y": 1}])
     assert column(tables(odd)[0], "accuracy ↑") == ["1", "–"]
-
-
-def test_a_failed_row_says_why_in_one_line() -> None:
-    table = tables(comparison())[0]
-    assert [line.failure for line in table.lines if line.failure] == ["crashed: timing: killed by SIGKILL (signal 9)"]
-    odd = build([{"n": 1}, {"n": 2}], {"latency/forward": ("s", "lower")}, [{"latency/forward": 1.0}, {}])
-    assert tables(odd)[0].lines[1].failure == "failed: ValueError: no luck"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
@@ -88,27 +71,24 @@ def test_a_missing_value_is_a_dash_with_its_reason(value: float | None) -> None:
     assert (note.rows, note.text) == (18, f"quality/accuracy: {entry.note}")
 
 
-def test_models_that_are_the_baseline_share_a_table() -> None:
-    (table,) = tables(dataclasses.replace(comparison(), baseline={"model": "mlp"}))
-    assert column(table, "model")[:3] == ["mlp", "lenet5", "digits_resnet"]
+def test_a_metric_that_a_row_does_not_know_is_missing() -> None:
+    full = comparison(broken=False)
+    first = dataclasses.replace(full.rows[0], cells={})
+    (line, *_) = tables(dataclasses.replace(full, rows=(first, *full.rows[1:])))[0].lines
+    assert line.entries[2].text == "–"
 
 
 def test_one_row_has_its_axes_in_the_caption() -> None:
     one = comparison(broken=False)
-    (table,) = tables(dataclasses.replace(one, rows=one.rows[:1]))
+    one = dataclasses.replace(one, rows=one.rows[:1])
+    (table,) = tables(one)
     assert table.title == "lenet5"
     assert table.captions == (("backend", "torch"), ("device", "cpu"), ("batch_size", "1"))
     assert all(c.kind != "axis" for c in table.columns)
     assert column(table, "latency ↓") == ["128 µs [126–132]"]
-
-
-def test_without_a_model_axis_the_sweep_names_the_table() -> None:
-    points = [{"threads": 4, "fused": True}, {"threads": 1, "fused": False}]
-    odd = build(points, {"speed/walk": ("furlongs", None)}, [{"speed/walk": 12.25}, {"speed/walk": 3}])
-    (table,) = tables(odd)
-    assert table.title == "odd"
-    assert [c.title for c in table.columns] == ["threads", "fused", "speed/walk (furlongs)"]
-    assert [[e.text for e in line.entries] for line in table.lines] == [["1", "false", "3"], ["4", "true", "12.2"]]
+    assert headline(one) == "1 of 1 combination measured"
+    nothing = dataclasses.replace(one, rows=())
+    assert (tables(nothing), headline(nothing)) == ([], "0 of 0 combinations measured")
 
 
 @pytest.mark.parametrize(
@@ -124,69 +104,180 @@ def test_without_a_model_axis_the_sweep_names_the_table() -> None:
 )
 def test_ratios_carry_their_verdict_in_words(cell: dict[str, Any], text: str) -> None:
     full = comparison(broken=False)
-    base = full.rows[0].cells["latency/forward"]
-    rows = (
-        full.rows[0],
-        dataclasses.replace(
-            full.rows[3], cells={**full.rows[3].cells, "latency/forward": dataclasses.replace(base, **cell)}
-        ),
-    )
-    table = tables(dataclasses.replace(full, rows=(*rows, full.rows[4])))[0]
-    assert column(table, "vs torch ↓")[1] == text
+    changed = with_cells(full, "latency/forward", **cell).rows[3]  # the first of tensorflow
+    odd = dataclasses.replace(full, rows=(*full.rows[:3], changed, *full.rows[4:]))
+    assert column(tables(odd)[0], "vs torch ↓")[1] == text
 
 
 def test_unclear_verdicts_have_a_footnote_that_says_why() -> None:
     notes = {note.code: note for note in footnotes(comparison())}
     assert notes["too_few_rounds"].rows == 7
-    assert "1 round cannot" in notes["too_few_rounds"].text
-    assert (notes["spread_high"].rows, notes["spread_high"].advice) == (
-        1,
-        "close other programs, or use protocol=default",
-    )
-    odd = with_cells(
-        comparison(), "latency/forward", ratio=1.0, verdict="unclear", verdict_reason="interval_crosses_threshold"
-    )
-    assert any("crosses the threshold of 5 %" in n.text for n in footnotes(dataclasses.replace(odd, threshold=0.05)))
+    noisy = notes["spread_high"]
+    assert (noisy.rows, noisy.advice) == (1, "close other programs, or use protocol=default")
+    unclear = {"ratio": 1.0, "verdict": "unclear", "verdict_reason": "interval_crosses_threshold"}
+    crossing = dataclasses.replace(with_cells(comparison(), "latency/forward", **unclear), threshold=0.05)
+    assert any("crosses the threshold of 5 %" in note.text for note in footnotes(crossing))
 
 
-def test_headline_counts_every_status() -> None:
-    assert headline(comparison()) == "16 of 18 combinations measured; 1 crashed, 1 unsupported"
-    assert headline(comparison(broken=False)) == "18 of 18 combinations measured"
-    one = comparison(broken=False)
-    assert headline(dataclasses.replace(one, rows=one.rows[:1])) == "1 of 1 combination measured"
+# Inference and training
+
+
+@pytest.mark.parametrize(
+    ("modes", "titles"),
+    [
+        (("inference",), ["latency ↓", "vs threads=1 ↓"]),
+        (("training",), ["training step ↓", "vs threads=1 ↓", "forward ↓"]),
+        (
+            ("inference", "training"),
+            ["training step ↓", "training step vs threads=1 ↓", "forward ↓", "forward vs threads=1 ↓"],
+        ),
+    ],
+)
+def test_inference_and_training_have_each_their_ratio(modes: tuple[str, ...], titles: list[str]) -> None:
+    (table,) = tables(trained(*modes))
+    assert shown(table)[len(modes) : len(modes) + len(titles)] == titles
+    assert sum("vs" in title for title in shown(table)) == len(modes)
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [
+        (("inference",), [("lowest latency", "5.00 ms"), ("highest throughput", "200 /s")]),
+        (("training",), [("shortest training step", "4.00 ms"), ("highest throughput", "250 /s")]),
+        (
+            ("inference", "training"),
+            [("shortest training step", "4.00 ms"), ("lowest latency", "5.00 ms"), ("highest throughput", "200 /s")],
+        ),
+    ],
+)
+def test_inference_and_training_are_no_rivals(modes: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
+    assert [(best.what, best.value) for best in best_rows(trained(*modes))] == expected
+
+
+def test_a_training_row_is_told_by_its_mode_too() -> None:
+    found, rows = trained("inference", "training"), []
+    for row in found.rows:
+        cells = {name: row.cells[name] for name in ("latency/forward", "throughput/samples_per_s")}
+        rows.append(dataclasses.replace(row, cells=cells))
+    assert [best.value for best in best_rows(dataclasses.replace(found, rows=tuple(rows)))] == ["5.00 ms", "200 /s"]
+
+
+def test_a_set_with_few_headline_metrics_shows_all_that_have_values() -> None:
+    metrics: dict[str, tuple[str, Better]] = {
+        "compute/coverage": ("ratio", None),
+        "operators/python_share": ("ratio", "lower"),
+        "layers/slowest_self_s": ("s", "lower"),
+    }
+    rows: list[dict[str, Number]] = [dict(zip(metrics, (1.01, 0.2, seconds), strict=True)) for seconds in (1e-3, 2e-3)]
+    (table,) = tables(build([{"n": 1}, {"n": 2}], metrics, rows))
+    assert shown(table) == ["n", "slowest layer ↓"]
+    assert table.captions == (("compute/coverage", "1.010"), ("outside operators", "20.0 %"))
+
+
+def test_a_set_with_many_headline_metrics_shows_those() -> None:
+    metrics = {**TRAINING_METRICS, "latency/first_step": TRAINING_METRICS["latency/forward"]}
+    rows = [{**training_values(1e-3 * n, 4e-3 * n, 0.9), "latency/first_step": 1.0 * n} for n in (1, 2)]
+    (table,) = tables(build([{"n": 1}, {"n": 2}], metrics, rows))
+    assert not any("first step" in title or "per sample" in title for title in shown(table))
+
+
+def test_a_share_of_the_peak_of_training_is_shown_where_there_is_one() -> None:
+    metrics: dict[str, tuple[str, Better]] = {**TRAINING_METRICS, "rate/mfu_train": ("ratio", "higher")}
+    points = [{"n": 1}, {"n": 2}]
+    rows = [training_values(1e-3 * n, 4e-3 * n, 0.9) for n in (1, 2)]
+    title = "training share of peak FLOP/s ↑"
+    assert title not in shown(tables(build(points, metrics, rows))[0])
+    for row, share in zip(rows, (0.0761, 0.1522), strict=True):
+        row["rate/mfu_train"] = share
+    assert column(tables(build(points, metrics, rows))[0], title)[0] == "7.61 %"
+
+
+def test_what_nobody_expects_is_not_missing_and_one_reason_is_said_once() -> None:
+    metrics: dict[str, tuple[str, Better]] = {
+        **TRAINING_METRICS,
+        "quality/agreement": ("abs", "lower"),
+        "memory/cuda_allocated_peak_bytes": ("B", "lower"),
+    }
+    both: dict[str, Number] = {"quality/agreement": 0, "memory/cuda_allocated_peak_bytes": 5}
+    rows: list[dict[str, Number]] = [
+        {**training_values(1e-3, 4e-3, 0.9), **both},
+        {"latency/forward": 1e-3, "throughput/samples_per_s": 9},
+        {"latency/forward": 1e-3, "quality/agreement": 1},
+    ]
+    (note,) = footnotes(build([{"n": n} for n in range(3)], metrics, rows))
+    text = "quality/accuracy, quality/agreement, throughput/samples_per_s: not measured"
+    assert (note.code, note.rows, note.text) == ("missing", 2, text)
+    failed = build([{"n": 1}, {"n": 2}], TRAINING_METRICS, [training_values(1e-3, None, 0.9), {}])
+    assert (failed.rows[1].status, footnotes(failed)) == ("failed", [])
+
+
+# The best of a sweep
 
 
 def test_best_rows_need_a_choice() -> None:
     first, second, *_ = best_rows(comparison())
-    assert (first.model, first.what, first.value, first.where) == (
-        "lenet5",
-        "lowest latency",
-        "128 µs",
-        "torch, batch_size 1, of the 5 of 6 measured",
-    )
+    assert (first.model, first.what, first.value) == ("lenet5", "lowest latency", "128 µs")
+    assert first.where == "torch, batch_size 1, of the 5 of 6 measured"
     assert (second.what, second.where) == ("highest throughput", "torch, batch_size 64, of the 5 of 6 measured")
     assert best_rows(comparison(broken=False))[0].where == "torch, batch_size 1"
-    one = comparison()
-    assert best_rows(dataclasses.replace(one, rows=one.rows[:1])) == []
+    assert best_rows(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
+
+
+WHOLE = comparison(("lenet5", "mlp"), broken=False)
+BEST = max(WHOLE.rows, key=lambda row: value_of(row, BATCH_METRIC) or 0)
+
+
+def with_rows(*rows: Any) -> Comparison:
+    return dataclasses.replace(WHOLE, rows=rows)
+
+
+def test_each_other_setting_has_the_batch_of_its_highest_throughput() -> None:
+    """Which the highest is in both models and backends, as a forward takes 0.12 ms and more."""
+    lines = list(batch_lines(WHOLE))
+    settings = [line.partition(": ")[0] for line in lines]
+    names = [f"model={model}, backend={backend}" for model in ("lenet5", "mlp") for backend in ("torch", "tensorflow")]
+    assert [all(part in setting for part in name.split(", ")) for setting, name in zip(settings, names, strict=True)]
+    assert all(line.partition(": ")[2].startswith("64 – ") for line in lines)
+    without = with_rows(*(row for row in WHOLE.rows if row is not BEST))
+    changed = [line for line in batch_lines(without) if line not in lines]
+    assert [line.partition(": ")[2].partition(" ")[0] for line in changed] == ["8"]
+
+
+def test_a_row_that_failed_is_no_winner_though_it_has_figures() -> None:
+    failed = dataclasses.replace(BEST, status="failed", reason="outputs differ", baseline_id=None)
+    judged = with_rows(*(failed if row is BEST else row for row in WHOLE.rows))
+    assert not set(batch_lines(judged)) >= set(batch_lines(WHOLE))
+    before, after = (
+        {found.model: found.where for found in best_rows(each) if found.what == "highest throughput"}
+        for each in (WHOLE, judged)
+    )
+    assert {model for model in before if before[model] != after[model]} == {BEST.axes["model"]}
+
+
+def test_where_a_batch_size_says_nothing_new_there_is_none() -> None:
+    one_size = with_rows(*(row for row in WHOLE.rows if row.axes["batch_size"] == 1))
+    alike = with_rows(*(row for row in WHOLE.rows if (row.axes["model"], row.axes["backend"]) == ("mlp", "torch")))
+    many = []
+    for place in range(MOST_BATCH_LINES):
+        many += [dataclasses.replace(row, axes={**row.axes, "model": f"m{place}"}) for row in WHOLE.rows]
+    assert [len(of.rows) for of in (one_size, alike)] == [4, 3]
+    assert not any(list(batch_lines(of)) for of in (one_size, alike, with_rows(*many)))
+
+
+# Texts of values
 
 
 def test_environment_leaves_out_what_was_not_recorded() -> None:
     items = dict(environment_items(comparison()))
     assert items["cpu"] == "AMD EPYC (2 logical, 1 physical cores)"
     assert "cpu governor" not in items
-    empty = dataclasses.replace(comparison(), environment={})
-    assert environment_items(empty) == []
+    assert environment_items(furlongs()) == []
 
 
-def test_percentiles_that_the_samples_do_not_support_say_so() -> None:
+def test_details_say_what_a_value_is_of_and_which_percentiles_have_too_few_samples() -> None:
     assert "p99 not given: n<299" in detail_text(comparison().rows[0].cells["latency/forward"].measurement)
-    assert (
-        detail_text(Measurement("a", "s", None, 1.0, detail={"p90": math.nan, "p95": None}))
-        == "p90 not given, p95 not given"
-    )
-
-
-def test_details_say_what_a_value_is_of() -> None:
+    without = Measurement("a", "s", None, 1.0, detail={"p90": math.nan, "p95": None})
+    assert detail_text(without) == "p90 not given, p95 not given"
     name, detail = "memory/alloc_peak_bytes", {"layer": "fc\n1", "steps": 3}
     peak = Measurement(name, "B", "lower", 2048, interval=(2000, 2100), detail=detail)
     assert detail_text(peak) == "layer fc 1, steps 3"
@@ -196,21 +287,19 @@ def test_details_say_what_a_value_is_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "text"),
+    ("name", "unit", "value", "interval", "text"),
     [
-        ("rate/mfu", 0.0759, "7.59 % [7.50–7.70]"),
-        ("operators/python_share", 0.0759, "7.59 % [7.50–7.70]"),
-        ("quality/accuracy", 0.0759, "0.07590 [0.07500–0.07700]"),
-        ("rate/realtime_factor", 0.0759, "0.07590 [0.07500–0.07700]"),
+        ("rate/mfu", "ratio", 0.0759, (0.075, 0.077), "7.59 % [7.50–7.70]"),
+        ("operators/python_share", "ratio", 0.0759, (0.075, 0.077), "7.59 % [7.50–7.70]"),
+        ("quality/accuracy", "ratio", 0.0759, (0.075, 0.077), "0.07590 [0.07500–0.07700]"),
+        ("rate/realtime_factor", "ratio", 0.0759, (0.075, 0.077), "0.07590 [0.07500–0.07700]"),
+        ("a", "s", 1e-3, (0.9e-3, 1.1e-3), "1.00 ms [900 µs–1.10 ms]"),
     ],
 )
-def test_shares_are_in_percent(name: str, value: float, text: str) -> None:
-    shown = value_text(Measurement(name, "ratio", None, value, interval=(0.075, 0.077)))
-    assert shown == text
-
-
-def test_an_interval_names_its_unit_where_it_differs() -> None:
-    assert value_text(Measurement("a", "s", None, 1e-3, interval=(0.9e-3, 1.1e-3))) == "1.00 ms [900 µs–1.10 ms]"
+def test_shares_are_in_percent_and_an_interval_names_its_unit_where_it_differs(
+    name: str, unit: str, value: float, interval: tuple[float, float], text: str
+) -> None:
+    assert value_text(Measurement(name, unit, None, value, interval=interval)) == text
 
 
 @pytest.mark.parametrize(
@@ -239,18 +328,3 @@ def test_axis_values_read_as_on_the_command_line(value: object, text: str) -> No
 def test_text_is_cleared_of_escapes_and_shortened_in_its_middle() -> None:
     assert one_line("a\x1b[31m\u202eb\r\n c") == "a [31m b c"
     assert shortened("0123456789", 7) == "012…789"
-
-
-def test_an_empty_comparison_has_no_table() -> None:
-    nothing = dataclasses.replace(comparison(), rows=())
-    assert tables(nothing) == []
-    assert headline(nothing) == "0 of 0 combinations measured"
-
-
-def test_a_metric_that_a_row_does_not_know_is_missing() -> None:
-    full: Comparison = comparison(broken=False)
-    cells: dict[str, Cell] = {k: v for k, v in full.rows[0].cells.items() if k != "latency/forward"}
-    (line, *_) = tables(
-        dataclasses.replace(full, rows=(dataclasses.replace(full.rows[0], cells=cells), *full.rows[1:]))
-    )[0].lines
-    assert line.entries[2].text == "–"

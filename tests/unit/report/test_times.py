@@ -1,8 +1,9 @@
-"""Views on layer times: those of the seeds, and the time columns of every table."""
+"""Times of layers in every view of a layer table: columns, sums, summaries, and those of the package nnprofiler."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -14,192 +15,285 @@ import pytest
 import torch
 from torch import nn
 
-from support.nets import lenet5, reused
-from support.timed_layers import LEAVES, NO_GRADIENT, MyNet, cells_of, partly, timed_lenet5, with_times
+from support.nets import lenet5, reused, untold
+from support.timed_layers import LEAVES, NO_GRADIENT, MyNet, cells_of, mynet, partly, timed_lenet5, with_times
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.report.layer_formats import embedded, to_html, tree
-from sweeprof.report.layer_table import by_type, side_by_side, summary_lines, top_layers
-from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseTimes
+from sweeprof.report.layer_table import by_type, side_by_side, summary_lines, timing_lines, top_layers
+from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseSummary, PhaseTimes, TimingSummary
+from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Protocol
 
 approx: Any = pytest.approx
+NOT_CALLED = "it was not called as a Python module in the steps that were timed"
+
+# Columns; golden/layers has all formats of a table with times, such as the exact seconds by which a page sorts
 
 
-class TestColumns:
-    def test_the_tree_shows_them_scaled(self) -> None:
-        text = tree(timed_lenet5())
-        assert cells_of(text, "layer")[-4:] == ["forward", "forward %", "FLOP/s", "backward"]
-        assert cells_of(text, "LeNet5")[-4:] == ["105 ms", "100 %", "8.12 MFLOP/s", "210 ms"]
-        # The first convolution is the third of fourteen calls, 3 of 105 ms, and does 239,904 FLOPs.
-        conv = next(row for row in lenet5().rows if row.path == "feature_extractor.0")
-        assert conv.flops == 239_904
-        assert cells_of(text, "│ ├─Conv2d (0)")[-4:] == ["3.00 ms", "2.9 %", "80 MFLOP/s", "6.00 ms"]
-        assert cells_of(text, "forward ") == ["forward", "105 ms"]
-        assert "Times are medians over 3 steps of training, scaled by one factor so that they add up." in text
-        assert "The forward takes 105 ms without probes; the calls cover 100 %." in text
-        assert "Probes made it take 1.50 times as long" in text
-
-    def test_the_annotated_tree_is_that_of_seed_002(self) -> None:
-        text = tree(timed_lenet5(), style="repr", columns=None)
-        assert text.splitlines()[1].endswith(
-            "57.04 KiB activations, 105 ms forward, 100 % forward, 8.12 MFLOP/s, 210 ms backward"
-        )
-        assert "(0): Conv2d(156 params, 0.253 % params, 117.6 KMACs, 28.234 % MACs, 239.9 KFLOPs" in text
-
-    def test_a_table_without_times_has_no_such_columns(self) -> None:
-        for text in (
-            tree(lenet5()),
-            tree(lenet5(), style="repr"),
-            to_html(lenet5()),
-            Layers.of(lenet5()).to_markdown(),
-        ):
-            assert "forward" not in text
-            assert "FLOP/s" not in text
-        assert [column["title"] for column in embedded({"a": lenet5()})["columns"]] == [
-            "MACs",
-            "FLOPs",
-            "params",
-            "activations",
-        ]
-        assert len(summary_lines(lenet5())) == 4
-        assert set(side_by_side(lenet5(), lenet5())[0].figures) == {"params", "macs", "flops", "act_bytes"}
-
-    def test_inference_has_no_backward_columns(self) -> None:
-        text = tree(with_times(lenet5(), training=False))
-        assert "backward" not in text
-        asked = tree(with_times(lenet5(), training=False), columns=("backward_s",))
-        assert (
-            "No backward time of the model, feature_extractor, feature_extractor.0 and 11 more: the backward was not"
-            in asked
-        )
-        assert "No forward time of the model, block, block.steps.0 and 3 more: no times were measured." in tree(
-            reused(), columns=("forward_s",)
-        )
-
-    def test_a_missing_time_says_why(self) -> None:
-        note = f"No backward time of block.frozen, head: {NO_GRADIENT}."
-        assert note in tree(partly())
-        assert note in tree(partly(), style="repr")
-        assert note in partly().to_markdown()
-        assert "– forward" not in tree(partly(), style="repr")  # a layer that is never called says so
-        assert r"\par\noindent\footnotesize No backward time of block.frozen, head" in partly().to_latex()
-        html = partly().to_html()
-        assert html.count(f'title="{NO_GRADIENT}">–</td>') == 3  # calls
-        assert (
-            html.count('title="it was not called as a Python module in the steps that were timed">–</td>') == 4
-        )  # columns of times
-
-    def test_html_sorts_by_exact_seconds(self) -> None:
-        html = timed_lenet5().to_html(inclusive=True)
-        headers = re.findall(r'class="sort">([^<]*)</button>', html)
-        assert headers[-6:] == ["forward", "forward self", "forward %", "FLOP/s", "backward", "backward self"]
-        row = next(row for row in timed_lenet5().rows if row.path == "feature_extractor.0")
-        assert f'data-value="{row.forward_s}">3.00 ms</td>' in html
-        assert "The forward takes 105 ms without probes" in html
-        own = re.findall(r'class="sort">([^<]*)</button>', timed_lenet5().to_html())
-        assert own[-4:] == ["forward self", "forward %", "FLOP/s", "backward self"]
-
-    def test_own_figures_go_with_own_seconds(self) -> None:
-        lines = timed_lenet5().to_markdown().splitlines()
-        assert lines[0].endswith("| forward self | forward % | FLOP/s | backward self |")
-        assert lines[2].startswith("| (model) |")
-        assert lines[2].endswith("| 1.00 ms | 1 % | 10 KFLOP/s | 2.00 ms |")
-        assert (
-            timed_lenet5()
-            .to_markdown(inclusive=True)
-            .splitlines()[0]
-            .endswith("| forward | forward % | FLOP/s | backward |")
-        )
-        assert r"& forward self & forward \% & backward self \\" in timed_lenet5().to_latex()
-
-    def test_latex_knows_micro(self) -> None:
-        only = Layers.of(reused().where(lambda row: row.path == ROOT).with_times(_tiny()))
-        assert r"1.50 $\mu$s" in only.to_latex()
-
-    def test_csv_and_parquet_have_seconds(self) -> None:
-        rows = list(csv.DictReader(io.StringIO(partly().to_csv(inclusive=True))))
-        root, head = rows[0], next(row for row in rows if row["path"] == "head")
-        assert float(root["forward_s"]) == approx(55e-3)
-        assert float(root["forward_share"]) == 1
-        assert float(root["flops_per_s"]) == approx((reused().flops or 0) / 55e-3)
-        assert (head["backward_s"], head["time_reason"]) == ("", NO_GRADIENT)
-        pytest.importorskip("pyarrow")
-        frame = pandas.read_parquet(io.BytesIO(partly().to_parquet()))
-        empty = pandas.read_parquet(io.BytesIO(Layers.of(reused()).to_parquet()))
-        assert (frame.dtypes == empty.dtypes).all()
-        assert frame["forward_s"].dtype == "float64"
-        assert frame["forward_self_s"].sum() == approx(55e-3)
+def test_the_tree_shows_them_scaled() -> None:
+    text = tree(timed_lenet5())
+    assert cells_of(text, "layer")[-4:] == ["forward", "forward %", "FLOP/s", "backward"]
+    # 1 + 2 + … + 14 ms. The first convolution is the third of fourteen calls, and does 239,904 FLOPs.
+    assert cells_of(text, "LeNet5")[-4:] == ["105 ms", "100 %", "8.12 MFLOP/s", "210 ms"]
+    assert cells_of(text, "│ ├─Conv2d (0)")[-4:] == ["3.00 ms", "2.9 %", "80 MFLOP/s", "6.00 ms"]
+    assert "The forward takes 105 ms without probes; the calls cover 100 %." in text
+    assert "Probes made it take 1.50 times as long" in text
 
 
-def _tiny() -> LayerTimes:
-    return LayerTimes("inference", (CallTime(ROOT, "Net", 0, None, (1.5e-6,)),), 0, PhaseTimes((1.5e-6,), (1.5e-6,)))
+def test_a_table_without_times_has_no_such_columns() -> None:
+    for text in (tree(lenet5()), tree(lenet5(), style="repr"), to_html(lenet5()), Layers.of(lenet5()).to_markdown()):
+        assert "forward" not in text
+        assert "FLOP/s" not in text
+    assert len(summary_lines(lenet5())) == 4
+    assert set(side_by_side(lenet5(), lenet5())[0].figures) == {"params", "macs", "flops", "act_bytes"}
 
 
-class TestSums:
-    def test_every_depth_has_latency_the_innermost_too(self) -> None:
-        innermost = max(row.depth for row in reused().rows)
-        found = by_type(partly(), depth=innermost, column="forward_s")
-        assert found == [("Linear", approx((3 + 4 + 7 + 8) * 1e-3), approx(22 / 55))]
-        assert by_type(partly(), depth=1, column="forward_s")[0] == ("Block", approx(44e-3), approx(44 / 55))
-        assert by_type(partly(), depth=2, column="forward_s") == [
-            ("ModuleList", approx(22e-3), approx(22 / 55)),
-            ("Linear", approx(14e-3), approx(14 / 55)),
-        ]
-
-    def test_without_a_depth_own_seconds_make_one(self) -> None:
-        found = by_type(timed_lenet5(), column="forward_s")
-        assert sum(share or 0 for _, _, share in found) == approx(1)
-        assert found == by_type(timed_lenet5(), column="forward_self_s")
-
-    def test_lines(self) -> None:
-        lines = summary_lines(timed_lenet5(), depth=2)
-        assert lines[4:] == [
-            "forward: Tanh 34.0 ms, Linear 26.0 ms, Conv2d 18.0 ms",
-            "backward: Tanh 68.0 ms, Linear 52.0 ms, Conv2d 36.0 ms",
-        ]
-        assert summary_lines(partly(), depth=3)[5] == "backward: Linear 44.0 ms"
-        assert summary_lines(partly(), depth=None)[4].startswith("forward self: Linear 46.0 ms")
-
-    def test_rates_do_not_add_up_but_can_be_ranked(self) -> None:
-        with pytest.raises(UserError, match="'flops_per_s' is a rate"):
-            by_type(timed_lenet5(), column="flops_per_s")
-        ((row, value, share),) = top_layers(timed_lenet5(), "flops_per_s", 1)
-        assert (row.path, value, share) == ("feature_extractor.3", approx((2 * 240_000 + 1_600) / 6e-3), None)
-
-    def test_the_slowest(self) -> None:
-        found = timed_lenet5().top("forward_self_s", 2)
-        assert [(row.path, value) for row, value, _ in found] == [
-            ("classifier.2", approx(14e-3)),
-            ("classifier.1", approx(13e-3)),
-        ]
+def test_a_missing_time_says_why() -> None:
+    note = f"No backward time of block.frozen, head: {NO_GRADIENT}."
+    for text in (tree(partly()), tree(partly(), style="repr"), partly().to_markdown(), partly().to_latex()):
+        assert note in text
+    inference = with_times(lenet5(), training=False)
+    assert "backward" not in tree(inference)
+    asked = "No backward time of the model, feature_extractor, feature_extractor.0 and 11 more: the backward was not"
+    assert asked in tree(inference, columns=("backward_s",))
+    never = "No forward time of the model, block, block.steps.0 and 3 more: no times were measured."
+    assert never in tree(reused(), columns=("forward_s",))
+    html = partly().to_html()
+    assert html.count(f'title="{NO_GRADIENT}">–</td>') == 3  # calls
+    assert html.count(f'title="{NOT_CALLED}">–</td>') == 4  # columns of times
 
 
-class TestTogether:
-    def test_side_by_side_compares_seconds(self) -> None:
-        assert list(side_by_side(timed_lenet5(), lenet5())[0].figures)[4:] == ["forward_self_s", "backward_self_s"]
-        root = side_by_side(timed_lenet5().inclusive(), lenet5().inclusive())[0].figures
-        assert list(root)[4:] == ["forward_s", "forward_self_s", "backward_s", "backward_self_s"]
-        assert (root["forward_s"].left, root["forward_s"].right) == (approx(105e-3), None)
-        both = side_by_side(timed_lenet5(), timed_lenet5(), columns=("forward_s", "flops_per_s"))
-        assert {pair.ratio for row in both for pair in row.figures.values()} <= {1.0, None}
+def test_latex_knows_micro() -> None:
+    phase = PhaseTimes((1.5e-6,), (1.5e-6,))
+    tiny = LayerTimes("inference", (CallTime(ROOT, "Net", 0, None, (1.5e-6,)),), 0, phase)
+    assert r"1.50 $\mu$s" in Layers.of(reused().where(lambda row: row.path == ROOT).with_times(tiny)).to_latex()
 
-    def test_a_page_holds_seconds_and_reasons(self) -> None:
-        data = json.loads(json.dumps(embedded({"timed": partly(), "plain": reused()}), allow_nan=False))
-        assert [column["title"] for column in data["columns"]][4:] == [
-            *("forward", "forward self", "FLOP/s"),
-            *("backward", "backward self"),
-        ]
-        assert [column["isTime"] for column in data["columns"]] == [False] * 4 + [True] * 5
-        timed, plain = data["tables"]
-        forward = data["vectors"][timed["vectors"][9]]
-        assert forward[0] == 0.055  # rounded: 0.055 is what a page needs, and not 0.05500000000000001
-        assert [line.split()[0] for line in timed["timing"]] == ["Times", "The", "The"]
-        assert (plain["reasons"], plain["timing"]) == (None, [])
-        assert set(data["vectors"][plain["vectors"][9]]) == {None}
-        reasons = {data["strings"][place] for place in data["vectors"][timed["reasons"]] if place is not None}
-        assert reasons == {NO_GRADIENT, "it was not called as a Python module in the steps that were timed"}
+
+def test_csv_and_parquet_have_seconds() -> None:
+    rows = list(csv.DictReader(io.StringIO(partly().to_csv(inclusive=True))))
+    root, head = rows[0], next(row for row in rows if row["path"] == "head")
+    assert (float(root["forward_s"]), float(root["forward_share"])) == (approx(55e-3), 1)
+    assert float(root["flops_per_s"]) == approx((reused().flops or 0) / 55e-3)
+    assert (head["backward_s"], head["time_reason"]) == ("", NO_GRADIENT)
+    pytest.importorskip("pyarrow")
+    frame = pandas.read_parquet(io.BytesIO(partly().to_parquet()))
+    empty = pandas.read_parquet(io.BytesIO(Layers.of(reused()).to_parquet()))
+    assert (frame.dtypes == empty.dtypes).all()
+    assert frame["forward_s"].dtype == "float64"
+    assert frame["forward_self_s"].sum() == approx(55e-3)
+
+
+# Sums
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"depth": 3, "column": "forward_s"}, [("Linear", (3 + 4 + 7 + 8) * 1e-3, 22 / 55)]),
+        ({"depth": 2, "column": "forward_s"}, [("ModuleList", 22e-3, 22 / 55), ("Linear", 14e-3, 14 / 55)]),
+        ({"depth": 1, "column": "forward_s", "top": 1}, [("Block", 44e-3, 44 / 55)]),
+    ],
+    ids=["innermost", "2", "1"],
+)
+def test_every_depth_has_latency(options: dict[str, Any], found: list[tuple[str, float, float]]) -> None:
+    expected = [(name, approx(seconds), approx(share)) for name, seconds, share in found]
+    assert by_type(partly(), **options) == expected
+
+
+def test_without_a_depth_own_seconds_make_one() -> None:
+    found = by_type(timed_lenet5(), column="forward_s")
+    assert sum(share or 0 for _, _, share in found) == approx(1)
+    assert found == by_type(timed_lenet5(), column="forward_self_s")
+
+
+def test_rates_do_not_add_up_but_can_be_ranked() -> None:
+    with pytest.raises(UserError, match="'flops_per_s' is a rate"):
+        by_type(timed_lenet5(), column="flops_per_s")
+    ((row, value, share),) = top_layers(timed_lenet5(), "flops_per_s", 1)
+    assert (row.path, value, share) == ("feature_extractor.3", approx((2 * 240_000 + 1_600) / 6e-3), None)
+    slowest = [(row.path, value) for row, value, _ in timed_lenet5().top("forward_self_s", 2)]
+    assert slowest == [("classifier.2", approx(14e-3)), ("classifier.1", approx(13e-3))]
+
+
+def test_side_by_side_compares_seconds() -> None:
+    assert list(side_by_side(timed_lenet5(), lenet5())[0].figures)[4:] == ["forward_self_s", "backward_self_s"]
+    root = side_by_side(timed_lenet5().inclusive(), lenet5().inclusive())[0].figures
+    assert list(root)[4:] == ["forward_s", "forward_self_s", "backward_s", "backward_self_s"]
+    assert (root["forward_s"].left, root["forward_s"].right) == (approx(105e-3), None)
+    both = side_by_side(timed_lenet5(), timed_lenet5(), columns=("forward_s", "flops_per_s"))
+    assert {pair.ratio for row in both for pair in row.figures.values()} <= {1.0, None}
+
+
+def test_a_page_holds_seconds_and_reasons() -> None:
+    data = json.loads(json.dumps(embedded({"timed": partly(), "plain": reused()}), allow_nan=False))
+    titles = ["forward", "forward self", "FLOP/s", "backward", "backward self"]
+    assert [column["title"] for column in data["columns"]][4:] == titles
+    assert [column["isTime"] for column in data["columns"]] == [False] * 4 + [True] * 5
+    timed, plain = data["tables"]
+    forward = data["vectors"][timed["vectors"][9]]
+    assert forward[0] == 0.055  # rounded: 0.055 is what a page needs, and not 0.05500000000000001
+    assert [line.split()[0] for line in timed["timing"]] == ["Times", "The", "The"]
+    assert (plain["reasons"], plain["timing"]) == (None, [])
+    assert set(data["vectors"][plain["vectors"][9]]) == {None}
+    reasons = {data["strings"][place] for place in data["vectors"][timed["reasons"]] if place is not None}
+    assert reasons == {NO_GRADIENT, NOT_CALLED}
+
+
+# The summary, and what is said beside the times
+
+
+def test_totals_sums_and_the_tree() -> None:
+    text = timed_lenet5().summary()
+    totals = {name: cells_of(text, name)[1] for name in ("forward MACs", "forward time", "backward time")}
+    assert list(totals.values()) == ["416.52 KMACs", "105 ms", "210 ms"]
+    # 2 · 852,380 FLOPs in 210 ms, 3 · 852,380 in 315 ms.
+    assert cells_of(text, "backward FLOP/s")[1].startswith("8.12 MFLOP/s, if it does twice")
+    assert cells_of(text, "both FLOP/s")[1].startswith("8.12 MFLOP/s")
+    assert re.findall(r"^depth (\d):$", text, re.MULTILINE) == ["0", "1", "2"]
+    assert "  forward: Tanh 34.0 ms, Linear 26.0 ms, Conv2d 18.0 ms" in text
+    assert text.count("Times are medians") == 1
+
+
+def test_depth_top_and_detail() -> None:
+    text = timed_lenet5().summary(depth=1, top=1, detailed=False)
+    assert re.findall(r"^depth (\d):$", text, re.MULTILINE) == ["0", "1"]
+    assert "LeNet5(" not in text
+    assert text.count("Times are medians") == 1
+    assert "Linear" not in timed_lenet5().summary(depth=2, top=1).split("depth 2:")[1].split("forward:")[0]
+
+
+def test_modules_can_be_left_out() -> None:
+    text = Layers.of(timed_lenet5().where(lambda row: row.type != "Conv2d")).summary()
+    assert "Conv2d" not in text
+    assert cells_of(text, "forward MACs")[1] == "10.92 KMACs"
+    assert cells_of(text, "forward time")[1] == "87.0 ms"  # 105 less 3, 6 and 9
+    assert cells_of(Layers.of(lenet5()).summary(), "forward time")[1] == "– (not measured)"
+    assert "does not tell which call" in Layers.of(untold()).summary()
+
+
+FORWARD = PhaseSummary(2e-3, 0.98, 1.05, 1e-4)
+
+
+def said(mode: Mode, repeats: int, backward: PhaseSummary | None = None) -> list[str]:
+    timing = TimingSummary(mode, repeats, FORWARD, backward)
+    return timing_lines(dataclasses.replace(LayerTable(timed_lenet5().rows), timing=timing))
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_one_step_has_no_median(mode: Mode) -> None:
+    assert said(mode, 1)[0] == f"Times are those of one step of {mode}."
+    assert said(mode, 3)[0] == f"Times are medians over 3 steps of {mode}, scaled by one factor so that they add up."
+
+
+def test_what_lies_outside_is_named_where_a_step_has_a_loss() -> None:
+    covered = "the calls cover 98 %, 100 µs of it outside any module"
+    assert f"{covered}. Probes" in said("inference", 3)[1]
+    forward, backward = said("training", 3, FORWARD)[1:]
+    assert f"{covered}: the loss and whatever else runs there. Probes" in forward
+    assert forward.replace("forward", "backward") == backward
+
+
+def test_a_phase_whose_calls_do_not_add_up_to_it_is_marked() -> None:
+    doubt = "the times of the calls add up to 80 % of the backward without probes"
+    forward, backward = said("training", 3, dataclasses.replace(FORWARD, doubt=doubt))[1:]
+    assert "Warning" not in forward
+    assert backward.endswith(f"Warning: {doubt}.")
+
+
+# As the package nnprofiler has them, of its own example
+
+
+def test_every_leaf_has_its_row_and_the_collections_have_no_cost_of_their_own() -> None:
+    assert (mynet().params, mynet().macs) == (707, 10_304)
+    rows = {row.path: row for row in mynet().rows}
+    assert [row.path for row in mynet().rows if row.type == "Linear"] == LEAVES
+    assert set(rows) - set(LEAVES) == {ROOT, "linear3", "linear4", "linear5"}
+    assert rows["linear3"].forward_self_s == rows["linear5"].forward_self_s == 0
+    assert rows["linear4"].forward_self_s == approx(6e-3)  # the sixth call
+    assert rows[ROOT].forward_self_s == approx(1e-3)
+
+
+def test_the_pool() -> None:
+    pool = mynet().timepool()
+    root = pool["MyNet"]
+    assert list(pool) == ["MyNet"]
+    assert set(root) == {"forward_cost", "backward_cost", "deepth", "collect_flag", "children"}
+    assert (root["forward_cost"], root["backward_cost"]) == (approx(66), approx(132))  # 1 + 2 + … + 11 ms
+    found = {name: (child["deepth"], child["collect_flag"]) for name, child in root["children"].items()}
+    flags = ("none", "none", "list", "none", "dict")
+    assert found == {f"MyNet.linear{number}": (1, flag) for number, flag in enumerate(flags, 1)}
+    held = root["children"]["MyNet.linear3"]
+    assert list(held["children"]) == ["MyNet.linear3.0", "MyNet.linear3.1"]
+    leaf = {"forward_cost": approx(4), "backward_cost": approx(8), "deepth": 2, "collect_flag": "none", "children": {}}
+    assert held["children"]["MyNet.linear3.0"] == leaf
+    assert held["forward_cost"] == approx(4 + 5)
+    assert root["children"]["MyNet.linear4"]["forward_cost"] == approx(6 + 7 + 8 + 9)
+
+
+def test_a_collection_of_another_class_is_told_by_what_it_holds() -> None:
+    rows = [dataclasses.replace(row, type={"linear3": "Heads"}.get(row.path, row.type)) for row in mynet().rows]
+    table = Layers.of(dataclasses.replace(mynet(), rows=tuple(rows)))
+    assert table.timepool()["MyNet"]["children"]["MyNet.linear3"]["collect_flag"] == "list"
+    with pytest.raises(UserError, match="no row of the model itself"):
+        Layers.of(mynet().where(lambda row: row.path != ROOT)).timepool()
+
+
+def test_timings_drop_no_layer() -> None:
+    found = partly().timings()
+    assert set(found) == {row.path for row in reused().rows}
+    head = found["head"]
+    assert (head["forward"], head["backward"], head["reason"]) == (approx(10e-3), None, NO_GRADIENT)
+    assert (found["block.unused"]["forward"], found["block.unused"]["reason"]) == (None, NOT_CALLED)
+    inference = with_times(reused(), training=False).timings()
+    reasons = {**dict.fromkeys(found, "the backward was not measured"), "block.unused": NOT_CALLED}
+    assert {name: one["reason"] for name, one in inference.items()} == reasons
+
+
+def test_a_reused_layer_has_the_sum_and_every_call() -> None:
+    assert len(mynet().timings()["linear1"]["calls"]) == 1
+    twice = partly().timings()["block.steps.0"]
+    assert [call["forward"] for call in twice["calls"]] == approx([3e-3, 7e-3])
+    assert (twice["forward"], twice["backward"]) == (approx(10e-3), approx(20e-3))
+
+
+def test_the_summary_has_containers_and_the_root() -> None:
+    lines = mynet().layerwise_summary(precision=3).splitlines()
+    assert lines[:3] == [
+        "MyNet(",
+        "  [16, 10] -> [16, 10], 707 params, Forward Time: 66.000ms | Backward Time: 132.000ms",
+        "  (linear1): Linear([16, 10] -> [16, 4], 44 params, Forward Time: 2.000ms | Backward Time: 4.000ms)",
+    ]
+    held = ["  (linear3): ModuleList(", "    12 params, Forward Time: 9.000ms | Backward Time: 18.000ms"]
+    assert lines[4:6] == held
+    assert sum("Forward Time: " in line for line in lines) == len(mynet().rows)
+    assert "Forward Time: 66.000000ms" in mynet().layerwise_summary()
+    assert mynet().layerwise_summary().count("(") == mynet().layerwise_summary().count(")")
+
+
+def test_the_summary_says_why_a_time_is_missing() -> None:
+    text = partly().layerwise_summary()
+    head = "(head): Linear([2, 4] -> [2, 2], 8 params, Forward Time: 10.000000ms | Backward Time: "
+    assert f"{head}– ({NO_GRADIENT}))" in text
+    assert "20 params, 2 calls, Forward Time: 10.000000ms | Backward Time: 20.000000ms" in text
+    assert "Forward Time: – | Backward Time: – (it was not called" in text
+
+
+def test_the_namespace_tree() -> None:
+    assert mynet().namespace_tree({"a": {"b": 1.5, "longer": {"c": None}}, "d": "x"}) == (
+        "a\n"
+        "    b                              ---> 1.5\n"
+        "    longer\n"
+        "        c                              ---> None\n"
+        "d                              ---> x"
+    )
+    lines = mynet().namespace_tree().splitlines()
+    assert lines[:2] == ["MyNet", "    forward_cost                   ---> 66"]
+    assert "        MyNet.linear1" in lines
+
+
+# Measured
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
@@ -219,14 +313,8 @@ def test_real_times_go_through_every_view(mode: Mode) -> None:
     assert sum(row.forward_self_s or 0 for row in layers.rows) == approx(root.forward_s)
     assert set(LEAVES) < set(layers.timings())
     assert layers.timepool()["MyNet"]["forward_cost"] == approx(1e3 * (root.forward_s or 0))
-    for text in (
-        layers.tree(),
-        layers.summary(),
-        layers.to_markdown(),
-        layers.to_latex(),
-        layers.to_html(inclusive=True),
-    ):
-        assert "forward" in text
+    texts = (layers.tree(), layers.summary(), layers.to_markdown(), layers.to_latex(), layers.to_html(inclusive=True))
+    assert all("forward" in text for text in texts)
     assert len(times.to_frame(aggr=False)) == times.repeats * len(times.calls)
 
 

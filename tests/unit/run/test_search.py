@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.odd import build
 from support.plans import fake_plan, sweep_folder
+from support.samples import build
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.odd import build
-from support.samples import comparison, records
+from support.samples import build, comparison, records
 from sweeprof.results.compared_rows import Comparison, compare_rows, find_baselines
 from sweeprof.results.measurement import Better, Measurement
 from sweeprof.tracking.mlflow import MlflowTracker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.odd import build
+from support.samples import build
 from sweeprof.report.pictures import backend_colours
 from sweeprof.tracking.runs import run_contents
 

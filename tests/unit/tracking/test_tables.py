@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.layered import layer_table, operator_table
-from support.odd import build
-from support.samples import comparison
+from support.samples import build, comparison
 from sweeprof.report.layer_formats import to_csv
 from sweeprof.report.operators import operators_csv
 from sweeprof.tracking import runs

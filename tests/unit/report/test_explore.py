@@ -1,0 +1,410 @@
+"""What the scripts of a page are given: rows, verdicts, charts, samples, and what stands at the top."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import statistics
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.samples import DRAWN_METRICS, LONG, PLANNED, build, comparison, drawn, hostile, with_cells
+from sweeprof.measuring.timing import Timing
+from sweeprof.report.answer import answer
+from sweeprof.report.changes import pull_request
+from sweeprof.report.explore import (
+    LEAST_OF_A_ROUND,
+    MOST_OF_ONE,
+    MOST_SAMPLES,
+    charts,
+    embedded,
+    failures,
+    page_data,
+    places,
+    room,
+    thinned_samples,
+    verdict_lines,
+)
+from sweeprof.report.html import html
+from sweeprof.report.table import sorted_rows
+from sweeprof.results.compared_rows import Cell, Comparison, Row, set_against
+from sweeprof.results.measurement import Measurement
+from sweeprof.results.record import Record
+from sweeprof.run.reports import samples_of
+from sweeprof.storage import Folder
+
+
+def place_of(data: dict[str, Any], metric: str) -> str:
+    return str([info["name"] for info in data["metrics"]].index(metric))
+
+
+def measured(name: str, value: float, **fields: Any) -> Measurement:
+    return Measurement(name, "s", "lower", value, estimator="median", **fields)
+
+
+def test_a_row_is_its_axes_its_baseline_and_its_values() -> None:
+    sample = comparison()
+    data = page_data(sample)
+    assert [row["id"] for row in data["rows"]] == [row.combination_id for row in sorted_rows(sample)]
+    assert [(axis["key"], axis["numbers"], axis["varies"]) for axis in data["axes"]] == [
+        ("model", None, True),
+        ("backend", None, True),
+        ("device", None, False),
+        ("batch_size", [1, 8, 64], True),
+    ]
+    for row, seen in zip(sorted_rows(sample), data["rows"], strict=True):
+        texts = [axis["values"][at] for axis, at in zip(data["axes"], seen["at"], strict=True)]
+        assert texts == [str(value) for value in row.axes.values()]
+        own = data["baselines"][0]["bases"][data["rows"].index(seen)]
+        assert data["rows"][own]["id"] == row.baseline_id
+        assert (seen["reason"] == -1) == (row.status == "ok")
+    first = data["rows"][0]
+    assert first["values"][place_of(data, "latency/forward")] == pytest.approx([0.12833, 0.12576, 0.13218], rel=1e-4)
+    assert first["values"][place_of(data, "params/total")] == [61.706]
+    assert (data["metrics"][0]["unit"], data["metrics"][0]["base"], data["metrics"][0]["factor"]) == ("ms", "s", 1e3)
+
+
+def test_what_failed_says_why() -> None:
+    data = page_data(comparison())
+    crashed = next(row for row in data["rows"] if row["status"] == "crashed")
+    assert data["reasons"][crashed["reason"]] == "timing: killed by SIGKILL (signal 9)"
+    assert crashed["values"] == {}
+    assert {data["reasons"][place] for place in crashed["why"].values()} == {"timing: killed by SIGKILL (signal 9)"}
+    assert place_of(data, "latency/forward") in crashed["why"]
+
+
+def test_exact_values_are_not_rounded_and_measured_ones_are() -> None:
+    points = [{"n": 1}, {"n": 2}]
+    exact = build(
+        points, {"params/total": ("params", "lower")}, [{"params/total": 61_706_123}, {"params/total": 61_706_124}]
+    )
+    assert [row["values"]["0"] for row in page_data(exact)["rows"]] == [[61706.123], [61706.124]]
+    timed = measured("latency/forward", 1.23456789e-3, interval=(1.2e-3, 1.3e-3))
+    rounded = page_data(with_cells(comparison(), "latency/forward", measurement=timed))
+    assert rounded["rows"][0]["values"]["0"] == [1.23457, 1.2, 1.3]
+
+
+def test_what_no_row_has_is_not_there() -> None:
+    rare = {"within", "noisy", "warnings", "misses", "incomplete", "details", "failures"}
+    assert all(not rare & set(row) for row in page_data(drawn(4).comparison())["rows"])
+    data = page_data(comparison(), is_whole=True)
+    first, second, *_ = data["rows"]
+    assert [data["reasons"][place] for place in first["noisy"]] == ["IQR is 31 % of the median"]
+    assert "noisy" not in second
+    assert int(place_of(data, "latency/forward")) in second["within"]
+    assert second["details"][place_of(data, "latency/forward")].startswith("min ")
+
+
+def cells_of(data: dict[str, Any], baseline: dict[str, Any], metric: str) -> dict[str, Any]:
+    """By row the cell that the page has of a metric."""
+    column = baseline["cells"].get(place_of(data, metric), [0] * len(data["rows"]))
+    return {row["id"]: cell for row, cell in zip(data["rows"], column, strict=True)}
+
+
+def expect_equal(data: dict[str, Any], seen: Any, cell: Cell, row: Row) -> None:
+    """``seen`` is what the page has of the cell; its numbers have six and five digits."""
+    if cell.base is None or cell.measurement.value is None or row.is_baseline:
+        assert seen == 0
+        return
+    ratio, verdict, reason, *rest = seen
+    assert ratio == (None if cell.ratio is None else pytest.approx(cell.ratio, rel=5e-6))
+    assert (data["verdict_names"][verdict] if verdict >= 0 else None) == cell.verdict
+    assert (data["verdict_reasons"][reason][0] if reason >= 0 else None) == cell.verdict_reason
+    needed = [] if cell.rounds_needed is None else [cell.rounds_needed]
+    assert rest == [*(pytest.approx(end, rel=5e-5) for end in cell.ratio_interval or ()), *needed]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_baseline_has_the_verdicts_of_the_comparison(seed: int) -> None:
+    sweep = drawn(seed)
+    data = page_data(sweep.comparison())
+    (baseline,) = data["baselines"]
+    assert (baseline["key"], baseline["text"]) == ("", "b0")
+    compared = sweep.against(PLANNED)
+    for info in DRAWN_METRICS:
+        cells = cells_of(data, baseline, info.name)
+        for row in compared:
+            expect_equal(data, cells[row.combination_id], row.cells[info.name], row)
+    bases = {data["rows"][at]["id"]: base for at, base in enumerate(baseline["bases"])}
+    places = {row["id"]: at for at, row in enumerate(data["rows"])}
+    assert bases == {row.combination_id: places.get(row.baseline_id or "", -1) for row in compared}
+    whole = dataclasses.replace(sweep.comparison(), rows=compared, baseline=PLANNED)
+    assert (baseline["finding"], baseline["rest"]) == (answer(whole).finding, answer(whole).rest)
+    assert baseline["counts"] == verdict_lines(whole)
+
+
+def test_another_sweep_has_its_verdicts_alone_or_as_a_further_baseline() -> None:
+    other = dataclasses.replace(drawn(12).comparison(), sweep_id="s2")
+    compared = set_against(drawn(8).comparison(), other, "tag:nightly")
+    data = page_data(compared)
+    (own,) = data["baselines"]
+    assert (own["key"], own["text"], set(own["bases"])) == ("", "tag:nightly", {-1})
+    cells = cells_of(data, own, "latency/forward")
+    for row in compared.rows:
+        expect_equal(data, cells[row.combination_id], row.cells["latency/forward"], row)
+    both = page_data(drawn(8).comparison(), saved=[compared])["baselines"]
+    assert [(one["key"], one["text"]) for one in both] == [("", "b0"), ("tag:nightly", "tag:nightly")]
+
+
+def test_a_row_has_its_command_its_warnings_and_what_sets_it_apart() -> None:
+    sample = comparison()
+    rows = list(sample.rows)
+    rows[0] = dataclasses.replace(rows[0], misses=("latency < 0.1 ms: 0.128 ms",))
+    rows[4] = dataclasses.replace(rows[4], status="failed", reason="its outputs differ", baseline_id=None)
+    data = page_data(dataclasses.replace(sample, rows=tuple(rows)))
+    told = {row["id"]: row for row in data["rows"]}
+    for row in rows:
+        assert data["command_start"] + told[row.combination_id]["command"] == row.command
+        assert told[row.combination_id]["wall_s"] == row.wall_s
+    warnings = [data["reasons"][place] for place in told[rows[0].combination_id]["warnings"]]
+    assert warnings == ["IQR is 31 % of the median → close other programs, or use protocol=default"]
+    assert [id for id, row in told.items() if row.get("misses")] == [rows[0].combination_id]
+    place = list(told).index(rows[4].combination_id)
+    (baseline,) = data["baselines"]
+    assert baseline["bases"][place] == -1, "outputs that differ are compared with nothing"
+    assert place not in baseline["bases"]
+
+
+def test_metrics_beyond_the_room_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables' own stay, however many rows there are."""
+    whole = page_data(comparison())
+    tables = [info["name"] for info in whole["metrics"] if info["headline"]]
+    others = [info["title"] for info in whole["metrics"] if not info["headline"]]
+    # 302 numbers of the tables' metrics; 16 rows with values, 7 of them with ratio, verdict and reason.
+    monkeypatch.setattr("sweeprof.report.explore.MOST_NUMBERS", 302 + (16 + 3 * 7) + 16)
+    data = page_data(comparison())
+    assert [info["name"] for info in data["metrics"][: len(tables)]] == tables
+    assert [info["title"] for info in data["metrics"][len(tables) :]] == others[:2]
+    assert data["left_out"] == others[2:]
+    monkeypatch.setattr("sweeprof.report.explore.MOST_NUMBERS", 0)
+    assert [info["name"] for info in page_data(comparison())["metrics"]] == tables
+
+
+def test_it_is_json_whatever_the_names() -> None:
+    data = page_data(hostile())
+    text = json.dumps(data, allow_nan=False)
+    assert json.loads(text) == data
+    assert LONG in data["axes"][0]["values"]
+    assert "\x1b" not in text
+
+
+def test_embedded_rows_are_the_same_rows() -> None:
+    data = page_data(drawn(3).comparison())
+    columns = embedded(data)["rows"]
+    back = [
+        {key: values[place] for key, values in columns.items() if values[place] is not None}
+        for place in range(len(data["rows"]))
+    ]
+    assert back == data["rows"]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_few_rows(rows: int) -> None:
+    sample = comparison()
+    data = page_data(dataclasses.replace(sample, rows=sample.rows[:rows]))
+    assert len(data["rows"]) == rows
+    assert not any(axis["varies"] for axis in data["axes"])
+
+
+def test_verdicts_are_counted_by_metric() -> None:
+    lines = verdict_lines(comparison())
+    assert "peak memory: 7 worse" in lines
+    assert "accuracy: 7 same" in lines
+    assert verdict_lines(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
+
+
+@pytest.mark.parametrize(
+    "sample", [comparison(), drawn(0).comparison(), drawn(1).comparison()], ids=["sample", "0", "1"]
+)
+def test_the_page_counts_what_the_pull_request_counts(sample: Comparison) -> None:
+    pattern = re.compile(r"(\d+) (worse|better|same|unclear|not comparable)")
+    counts = Counter[str]()
+    for line in verdict_lines(sample):
+        counts.update({verdict: int(count) for count, verdict in pattern.findall(line)})
+    assert counts.total() > 10
+    first, _, _ = pull_request(sample).partition(" – ")
+    assert {verdict: int(count) for count, verdict in pattern.findall(first)} == counts
+
+
+def test_a_figure_is_counted_once_and_the_agreement_only_with_that_of_another_sweep() -> None:
+    titles = {line.partition(":")[0] for line in verdict_lines(comparison())}
+    assert {"latency", "peak memory", "accuracy"} <= titles
+    assert not {"throughput (samples/s)", "throughput", "agreement"} & titles
+    other = dataclasses.replace(comparison(), sweep_id="s0")
+    lines = verdict_lines(set_against(comparison(), other, "tag:nightly"))
+    assert "agreement" in {line.partition(":")[0] for line in lines}
+
+
+def test_what_was_measured_once_is_said_to_be_so() -> None:
+    """The peak memory of tensorflow is larger in all seven pairs, and was measured in a single process in two of them."""
+    sample, changed = comparison(), 0
+    rows = []
+    for row in sample.rows:
+        cell = row.cells.get("memory/rss_peak_bytes")
+        if cell is not None and cell.verdict == "worse" and changed < 2:
+            changed += 1
+            unclear = dataclasses.replace(cell, verdict="unclear", verdict_reason="measured_once")
+            rows.append(dataclasses.replace(row, cells={**row.cells, "memory/rss_peak_bytes": unclear}))
+        else:
+            rows.append(row)
+    once = dataclasses.replace(sample, rows=tuple(rows))
+    assert "peak memory: 5 worse, 2 unclear (measured once, which cannot decide)" in verdict_lines(once)
+    assert "9 unclear (2 of them measured once, which cannot decide) – " in pull_request(once)
+
+
+def test_failures_are_grouped_by_their_reason() -> None:
+    sample = drawn(4, models=4).comparison()
+    (failed,) = failures(sample)
+    ids = {row.combination_id for row in sample.rows if row.status != "ok"}
+    assert len(ids) > 1
+    assert (failed.status, failed.reason) == ("failed", "no luck")
+    assert {id for id, _ in failed.rows} == ids
+    assert all(name.startswith("model=m") for _, name in failed.rows)
+    assert [(one.status, len(one.rows)) for one in failures(comparison())] == [("crashed", 1), ("unsupported", 1)]
+
+
+def test_it_says_where_and_with_what() -> None:
+    found = dict(places(comparison()))
+    assert found["on"] == "AMD EPYC (2 logical, 1 physical cores) · 23.3 GiB"
+    assert (
+        found["with"] == "Linux 6.1, python 3.11.7, keras 3.15.1, sweeprof 0.1.0, tensorflow 2.21.0, torch 2.13.0+cpu"
+    )
+    assert places(dataclasses.replace(comparison(), environment={})) == []
+
+
+def timing(number: int, samples: Any, status: Any = "ok", pass_name: Any = "timing") -> Record:
+    return Record("s", "c", pass_name, status, round=number, observations={"samples": samples} if samples else None)
+
+
+def test_few_samples_are_all_there_in_milliseconds() -> None:
+    assert thinned_samples([timing(0, [2e-3, 1e-3]), timing(1, [3.00004e-3])], 40) == [[1.0, 2.0], [3.0]]
+
+
+def test_a_round_that_failed_is_empty() -> None:
+    records = [timing(2, [1e-3]), timing(1, None, "crashed"), timing(0, [1.0], pass_name="memory")]
+    assert thinned_samples(records, 40) == [[], [], [1.0]]
+    assert thinned_samples([], 40) == []
+
+
+def test_what_is_left_keeps_ends_and_quartiles() -> None:
+    samples = [(5 * number % 1001) * 1e-6 for number in range(1001)]
+    ((kept,)) = thinned_samples([timing(0, samples)], 41)
+    assert len(kept) == 41
+    assert (kept[0], kept[-1]) == (0, 1)
+    for share in (10, 20, 30):
+        assert kept[share] == pytest.approx(
+            statistics.quantiles(samples, n=4, method="inclusive")[share // 10 - 1] * 1e3, rel=0.01
+        )
+
+
+def test_room_is_shared() -> None:
+    assert room(1) == MOST_OF_ONE
+    assert 1000 * room(1000) <= MOST_SAMPLES
+    many = [timing(number, [number + 1.0] * 100) for number in range(20)]
+    assert {len(one) for one in thinned_samples(many, 10)} == {LEAST_OF_A_ROUND}
+
+
+def test_they_are_read_from_the_records_of_a_sweep(tmp_path: Path) -> None:
+    sample = comparison()
+    first = sample.rows[0].combination_id
+    for number, seconds in enumerate((1e-3, 2e-3)):
+        Record("s", first, "timing", "ok", round=number, observations=asdict(Timing(1.0, 3, 1, (seconds,)))).write(
+            tmp_path / "records"
+        )
+    (tmp_path / "records" / first / "timing-r2.json").write_text("cut", encoding="utf-8")
+    found = samples_of(Folder(tmp_path), sample)
+    assert found[first] == [[1.0], [2.0]]
+    assert not any(rounds for id, rounds in found.items() if id != first)
+
+
+def first(sample: Comparison, samples: dict[str, list[list[float]]] | None = None) -> dict[str, dict[str, str]]:
+    """What each chart shows first, by name."""
+    data = page_data(sample, samples or {})
+    axes, metrics = ([item[name] for item in data[of]] for of, name in (("axes", "key"), ("metrics", "name")))
+    names = {
+        "scaling": (axes, metrics),
+        "pareto": (metrics, metrics),
+        "heatmap": (axes, axes, metrics),
+        "samples": (axes,),
+    }
+    found = charts(data, sample.pareto)["figures"]
+    return {
+        key: {field: of[place] for (field, place), of in zip(chosen.items(), names[key], strict=True)}
+        for key, chosen in found.items()
+    }
+
+
+def test_the_quickstart_shows_latency_over_the_batch_size_first() -> None:
+    assert first(comparison(), {"c000000000000": [[1.0, 2.0], [1.5]]}) == {
+        "scaling": {"axis": "batch_size", "metric": "latency/forward"},
+        "pareto": {"x": "latency/per_sample", "y": "quality/accuracy"},
+        "heatmap": {"x": "batch_size", "y": "model", "metric": "latency/forward"},
+        "samples": {"axis": "backend"},
+    }
+
+
+def test_a_front_that_the_sweep_asks_for_is_the_one_that_is_shown() -> None:
+    asked = dataclasses.replace(comparison(), pareto=("memory/rss_peak_bytes", "latency/forward"))
+    assert first(asked)["pareto"] == {"x": "memory/rss_peak_bytes", "y": "latency/forward"}
+    alike = dataclasses.replace(comparison(), pareto=("params/frozen", "latency/forward"))
+    assert first(alike)["pareto"]["y"] == "quality/accuracy"
+
+
+@pytest.mark.parametrize(("known", "against_time"), [(2, "params/total"), (6, "quality/accuracy")])
+def test_what_is_weighed_against_time_is_known_for_half_of_the_combinations(known: int, against_time: str) -> None:
+    metrics: dict[str, tuple[str, Any]] = {
+        "latency/forward": ("s", "lower"),
+        "quality/accuracy": ("ratio", "higher"),
+        "params/total": ("params", "lower"),
+    }
+    values: list[dict[str, int | float]] = [{"latency/forward": 1e-3 * n, "params/total": n} for n in range(1, 13)]
+    for own in values[:known]:
+        own["quality/accuracy"] = 1 - own["latency/forward"]
+    sample = build([{"model": f"m{n}"} for n in range(12)], metrics, values)
+    assert first(sample)["pareto"] == {"x": "latency/forward", "y": against_time}
+
+
+@pytest.mark.parametrize(
+    ("points", "values", "shown"),
+    [
+        ([{"a": 1}], [1.0], []),
+        ([{"a": "x"}, {"a": "y"}], [1.0, 2.0], []),
+        ([{"a": 1}, {"a": 2}], [1.0, 2.0], ["scaling"]),
+        ([{"a": 1}, {"a": 2}], [None, None], []),
+        ([{"a": a, "b": b} for a in "xy" for b in "uv"], [1.0, 2.0, 3.0, 4.0], ["heatmap"]),
+        ([{"a": 1, "b": 1}, {"a": 2, "b": 2}], [1.0, None], ["scaling", "heatmap"]),
+    ],
+)
+def test_only_charts_with_something_to_show_are_there(
+    points: list[dict[str, Any]], values: list[float | None], shown: list[str]
+) -> None:
+    known: list[dict[str, int | float]] = [{} if value is None else {"own/score": value} for value in values]
+    sample = build(points, {"own/score": ("furlongs", "higher")}, known)
+    assert list(first(sample)) == shown
+    page = html(sample)
+    assert page.count('class="chart"') == len(shown)
+    assert ("plotly-packed" in page) == bool(shown)
+
+
+def test_a_page_without_plots_does_not_carry_what_draws_them() -> None:
+    assert "plotly-packed" not in html(comparison(), plotted=False)
+
+
+def test_generation_is_shown_as_throughput_against_the_time_of_a_token() -> None:
+    metrics: dict[str, tuple[str, Any]] = {
+        "generation/time_per_token": ("s", "lower"),
+        "generation/decode_throughput": ("tokens/s", "higher"),
+    }
+    points = [{"backend": backend, "batch_size": batch} for backend in ("torch", "tensorflow") for batch in (1, 4)]
+    values: list[dict[str, int | float]] = []
+    for seconds, batch in ((0.01, 1), (0.025, 4), (0.02, 1), (0.05, 4)):
+        values.append({"generation/time_per_token": seconds, "generation/decode_throughput": batch / seconds})
+    assert first(build(points, metrics, values))["pareto"] == {
+        "x": "generation/time_per_token",
+        "y": "generation/decode_throughput",
+    }

@@ -1,0 +1,472 @@
+"""A comparison in the terminal, as Markdown, CSV, LaTeX and as the comment for a pull request; nothing in a name does anything."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from rich.cells import cell_len
+from rich.console import Console
+
+from support.samples import (
+    LONG,
+    SCRIPT,
+    build,
+    chosen,
+    comparison,
+    furlongs,
+    hostile,
+    renamed,
+    trained,
+    with_added_memory,
+    with_cells,
+    worse,
+)
+from sweeprof.report import latex as tex
+from sweeprof.report.changes import pull_request
+from sweeprof.report.csv import csv_text
+from sweeprof.report.latex import latex
+from sweeprof.report.markdown import Comment, escaped, markdown, sanitised
+from sweeprof.report.terminal import Report, text
+from sweeprof.results.compared_rows import Comparison, set_against
+from sweeprof.results.constraints import with_selection
+from sweeprof.results.measurement import Measurement
+
+LIMIT = 65_536
+"""Bytes of a comment on GitHub."""
+
+
+def nightly() -> Comparison:
+    """The quickstart beside a sweep in which nothing was broken and a row was missing; a clock was lost since."""
+    now, base = comparison(broken=True), comparison(broken=False)
+    base = dataclasses.replace(base, name="yesterday", rows=base.rows[:-1], sweep_id="s0")
+    cell = now.rows[0].cells["latency/forward"]
+    lost = dataclasses.replace(cell.measurement, value=None, reason="no clock")
+    cells = {**now.rows[0].cells, "latency/forward": dataclasses.replace(cell, measurement=lost)}
+    now = dataclasses.replace(now, rows=(dataclasses.replace(now.rows[0], cells=cells), *now.rows[1:]))
+    return set_against(now, base, "tag:nightly")
+
+
+def alone() -> Comparison:
+    """The quickstart without a baseline, and without anything to say of the machine."""
+    sample = dataclasses.replace(comparison(), baseline={}, excluded=(), environment={}, command="")
+    sample = with_cells(sample, "latency/forward", ratio=None, verdict=None, verdict_reason=None)
+    rows = tuple(dataclasses.replace(row, baseline_id=None, baseline_status=None) for row in sample.rows)
+    return dataclasses.replace(sample, rows=rows)
+
+
+SAMPLES: dict[str, Comparison] = {
+    "quickstart": comparison(),
+    "worse": worse(),
+    "nightly": nightly(),
+    "alone": alone(),
+    "modes": trained("inference", "training"),
+    "training": trained("training"),
+    "chosen": with_selection(chosen(), ["latency", "accuracy"], ["latency < 5 ms"]),
+    "furlongs": furlongs(),
+}
+FORMATS: dict[str, Callable[[Comparison], str]] = {
+    "txt": text,
+    "md": markdown,
+    "csv": csv_text,
+    "tex": latex,
+    "pull-request.md": pull_request,
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_it_is_as_agreed(sample: str, format: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"reports/{sample}.{format}", FORMATS[format](SAMPLES[sample]))
+
+
+@pytest.mark.parametrize("render", [csv_text, markdown, text])
+def test_missing_values_are_never_a_number(render: Callable[..., str]) -> None:
+    missing = Measurement("latency/forward", "s", "lower", math.nan)
+    shown = render(with_cells(comparison(), "latency/forward", measurement=missing, ratio=None))
+    assert "nan" not in shown.replace("not a finite number: nan", "").lower()
+
+
+# The terminal
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 100, 200])
+def test_the_terminal_keeps_to_its_width(width: int) -> None:
+    for sample in (comparison(), hostile()):
+        assert max(cell_len(line) for line in text(sample, width).splitlines()) <= width
+
+
+def test_a_narrow_terminal_keeps_the_key_columns_and_says_what_it_dropped() -> None:
+    narrow = text(comparison(), 60)
+    assert "latency ↓  vs torch" in narrow
+    assert "not shown at this width: throughput, peak memory" in narrow
+
+
+def test_a_narrow_terminal_shows_the_added_memory_instead_of_an_interval() -> None:
+    shown = text(with_added_memory(comparison()), 64)
+    heads = [line for line in shown.splitlines() if line.startswith("batch_size")]
+    assert re.split("  +", heads[0]) == ["batch_size", "backend", "latency ↓", "vs torch ↓", "added memory ↓"]
+    assert "128 µs  " in shown
+    assert shown.count("not shown at this width: throughput, agreement, latency interval") == 1
+    assert "128 µs [126–132]" in text(with_added_memory(comparison()), 80)
+
+
+@pytest.mark.parametrize(("height", "times"), [(200, 1), (20, 2)])
+def test_a_terminal_that_is_too_low_ends_with_the_answer(height: int, times: int) -> None:
+    out = io.StringIO()
+    terminal = Console(file=out, width=100, height=height, force_terminal=True, color_system=None)
+    terminal.print(Report(comparison()))
+    finding = "torch is faster than tensorflow in all 7 cases"
+    assert out.getvalue().count(finding) == times
+    assert (finding in out.getvalue()[-400:]) == (times == 2)
+
+
+def test_a_dumb_terminal_gets_ascii() -> None:
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding="ascii") as out:
+        Console(file=out, width=100).print(Report(hostile()))
+        out.flush()
+        shown = raw.getvalue().decode("ascii")
+    assert "latency v" in shown
+    assert "x1.90 ~" in shown
+
+
+def test_the_terminal_is_safe_from_escapes_and_markup() -> None:
+    shown = text(renamed("a\x1b[2J", "[red]b[/red]"))
+    assert "\x1b" not in shown
+    assert "[red]b[/red]" in shown
+
+
+def test_colours_only_repeat_what_words_say() -> None:
+    out = io.StringIO()
+    odd = with_cells(comparison(), "latency/forward", ratio=0.5, verdict="better")
+    Console(file=out, width=100, force_terminal=True, color_system="standard").print(Report(odd))
+    assert "\x1b[31mcrashed: timing" in out.getvalue()
+    assert "\x1b[32m×0.50 better\x1b[0m" in out.getvalue()
+
+
+# Markdown
+
+
+def test_markdown_tables_stay_tables() -> None:
+    shown = markdown(hostile())
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+    assert len(rows) == 18 + 3 * 2
+    assert {line.replace(r"\|", "").count("|") for line in rows} <= {8, 9}
+    assert SCRIPT not in shown
+    assert "&lt;script&gt;" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("a|b\nc", r"a\|b c"),
+        ("batch_size _x_", r"batch_size \_x\_"),
+        ("![x](http://e.org)", r"\!\[x\](http://e.org)"),
+        ("a & <b>", "a &amp; &lt;b&gt;"),
+    ],
+)
+def test_markdown_escapes(given: str, expected: str) -> None:
+    assert escaped(given) == expected
+
+
+def test_a_command_cannot_close_its_fence() -> None:
+    shown = markdown(dataclasses.replace(comparison(), command="echo ```\n# not a heading"))
+    assert "````sh\necho ```\n" in shown
+
+
+# CSV; test_tidy.py has the further tables
+
+
+def test_csv_values_are_exact() -> None:
+    sample = comparison()
+    rows = list(csv.DictReader(io.StringIO(csv_text(sample))))
+    assert list(rows[0]) == [*sample.axes, "status", "reason", *(info.name for info in sample.metrics)]
+    for row, found in zip(sample.rows, rows, strict=True):
+        for name, cell in row.cells.items():
+            value = cell.measurement.value
+            assert found[name] == ("" if value is None else repr(value))
+        assert found["reason"] == (row.reason or "")
+
+
+def test_columns_of_the_csv_have_different_names_whatever_an_axis_is_called() -> None:
+    names = ("status", "axis.status", "reason", "m/a", "size.model", "model", "qualifies")
+    point = {name: f"value of {name}" for name in names}
+    odd = build([point, {**point, "model": "b"}], {"m/a": ("s", "lower")}, [{"m/a": 1.0}, {"m/a": 2.0}])
+    shown = csv_text(dataclasses.replace(odd, constraints=("m/a < 3 s",)))
+    header, first, _ = csv.reader(io.StringIO(shown))
+    assert len(set(header)) == len(header)
+    expected = {
+        "status": "ok",
+        "axis.axis.status": "value of status",
+        "axis.status": "value of axis.status",
+        "axis.m/a": "value of m/a",
+        "m/a": "1.0",
+        "axis.qualifies": "value of qualifies",
+        "model": "value of model",
+        "size.model": "value of size.model",
+    }
+    row = dict(zip(header, first, strict=True))
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_csv_quotes_what_would_break_it() -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_text(hostile()))))
+    assert len(rows) == 18
+    assert {row["model"] for row in rows} == {f"{SCRIPT}|`*_$ [31m", LONG, '"><img src=x onerror=alert(2)>'}
+
+
+# The comment for a pull request: the verdict first, short enough
+
+
+def test_the_worst_is_first() -> None:
+    rows = list(worse().rows)
+    place = next(i for i, row in enumerate(rows) if row.axes == {**row.axes, "model": "mlp", "backend": "tensorflow"})
+    cell = dataclasses.replace(rows[place].cells["latency/forward"], ratio=7.0)
+    rows[place] = dataclasses.replace(rows[place], cells={**rows[place].cells, "latency/forward": cell})
+    shown = pull_request(dataclasses.replace(worse(), rows=tuple(rows)))
+    assert "×7.00" in shown[shown.index("**Worse") :].splitlines()[4]
+
+
+@pytest.mark.parametrize("count", [18, 990, pytest.param(9000, marks=pytest.mark.slow)])
+def test_it_fits_whatever_the_sweep(count: int) -> None:
+    shown = pull_request(repeated(worse(), count // 18))
+    assert len(shown) < LIMIT
+    assert f"of {count} combinations measured" in shown
+    assert shown.count("<details>") == shown.count("</details>") > 2
+    assert ("… and" in shown) == (count > 18)
+    assert ("fits here" in shown) == (count > 18)
+    assert "How it was measured" in shown
+
+
+def repeated(of: Comparison, times: int) -> Comparison:
+    rows = []
+    for time in range(times):
+        for row in of.rows:
+            id, base = (f"{one}-{time}" if one else None for one in (row.combination_id, row.baseline_id))
+            assert id is not None
+            axes = {**row.axes, "seed": time}
+            rows.append(dataclasses.replace(row, combination_id=id, baseline_id=base, axes=axes))
+    return dataclasses.replace(of, axes=(*of.axes, "seed"), rows=tuple(rows))
+
+
+@pytest.mark.parametrize("name", ["@" * 300, "|" * 300, "<" * 300, "💥" * 300, LONG])
+def test_it_fits_whatever_the_names(name: str) -> None:
+    shown = pull_request(repeated(renamed(name, name + "2", name + "3"), 30))
+    assert len(shown.encode()) < LIMIT
+    assert shown.startswith("### quickstart: ")
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    comment = Comment("`x.csv`", room=400)
+    assert comment.add("a" * 100)
+    assert not comment.add("b" * 400)
+    assert not comment.table("T", [("a", False), ("n", True)], [("é" * 20, "1")] * 50, 50)
+    shown = comment.text()
+    assert len(shown.encode()) <= 400
+    kept = shown.count("éé |")
+    assert kept == shown.count("| 1 |") > 0
+    assert f"… and {50 - kept} more in `x.csv`." in shown
+    assert "| :-- | --: |" in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("@torvalds", "@&#8203;torvalds"),
+        ("see #123 and GH-45", r"see #&#8203;123 and GH&#8203;-45"),
+        ("org/repo#1", "org/repo#&#8203;1"),
+        ("https://e.org", "https:&#8203;//e.org"),
+        ("www.e.org", "www&#8203;.e.org"),
+        (":boom:", ":&#8203;boom:"),
+        ("$x^2$", "&#36;x^2&#36;"),
+        ("a|b\n</details>", r"a\|b &lt;/details&gt;"),
+        ("\\@me \\#1", r"\\@&#8203;me \\#&#8203;1"),
+        ("timing: killed by SIGKILL (signal 9)", "timing: killed by SIGKILL (signal 9)"),
+    ],
+)
+def test_names_mean_nothing(given: str, shown: str) -> None:
+    assert sanitised(given) == shown
+
+
+class Page(HTMLParser):
+    """What a page of rendered Markdown has: its tags, its tables as cells, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.tables: list[list[list[str]]] = []
+        self.feed(MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(text))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tables and self.tables[-1] and self.tables[-1][-1]:
+            self.tables[-1][-1][-1] += data
+
+
+def test_hostile_names_stay_in_their_cells() -> None:
+    shown = pull_request(hostile())
+    assert SCRIPT not in shown
+    page = Page(shown)
+    marks = {"h3", "p", "strong", "ul", "li", "code", "pre", "details", "summary"}
+    assert page.tags <= marks | {"table", "thead", "tbody", "tr", "th", "td"}
+    assert len(page.tables) == 6
+    for table in page.tables:
+        assert len({len(row) for row in table}) == 1
+    names = {row[0].strip() for row in page.tables[0][1:]}
+    assert f"model={SCRIPT}|`*_$ [31m, backend=tensorflow, batch_size=1" in names
+    assert 'model="><img src=x onerror=alert(2)>, backend=tensorflow, batch_size=8' in names
+
+
+# LaTeX: one unit per column, as many digits as the interval bears
+
+
+def test_a_column_has_one_unit_and_says_it() -> None:
+    values = [{"latency/forward": seconds} for seconds in (2e-4, 3e-3, 4e-3)]
+    shown = latex(build([{"n": 1}, {"n": 2}, {"n": 3}], {"latency/forward": ("s", "lower")}, values))
+    assert r"latency (ms) $\downarrow$" in shown
+    assert r"$\mathbf{0.200}$" in shown
+    assert "$4.00$" in shown
+    assert latex(furlongs()).count("(furlongs)") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "shown"),
+    [
+        (1.2345e-3, (1.2e-3, 1.3e-3), r"$1.234\,^{+0.066}_{-0.035}$"),
+        (1.5e-3, (1.4e-3, 1.6e-3), r"$1.50 \pm 0.10$"),
+        (1e-3, (0.9999999e-3, 1.0000001e-3), r"$1.0000 \pm 0.0001$"),
+        (123.4e-3, (100e-3, 400e-3), r"$123\,^{+277}_{-24}$"),
+        (2e-3, (2e-3, 2e-3), "$2.00$"),
+        (2e-3, None, "$2.00$"),
+        (1234567e-3, None, r"$1.2 \cdot 10^{6}$"),
+    ],
+)
+def test_digits_follow_the_interval(value: float, interval: tuple[float, float] | None, shown: str) -> None:
+    odd = build([{"n": n} for n in range(3)], {"m": ("s", None)}, [{"m": 1e-3}] * 3)
+    assert f"0 & {shown} \\\\" in latex(measured(odd, [(value, interval)]))
+
+
+def measured(of: Comparison, values: list[tuple[float, tuple[float, float] | None]]) -> Comparison:
+    """With these values and intervals of ``m`` in the first rows."""
+    rows = list(of.rows)
+    for place, (value, interval) in enumerate(values):
+        cell = rows[place].cells["m"]
+        own = dataclasses.replace(cell.measurement, value=value, interval=interval)
+        rows[place] = dataclasses.replace(rows[place], cells={"m": dataclasses.replace(cell, measurement=own)})
+    return dataclasses.replace(of, rows=tuple(rows))
+
+
+def test_what_the_intervals_do_not_tell_apart_is_bold_with_the_best() -> None:
+    odd = build([{"kind": name} for name in "abc"], {"m": ("s", "lower")}, [{"m": 1.0}] * 3)
+    shown = latex(measured(odd, [(1.0, (0.9, 1.1)), (1.2, (1.05, 1.3)), (2.0, (1.9, 2.1))]))
+    assert [line[0] for line in shown.splitlines() if "mathbf" in line] == ["a", "b"]
+
+
+def test_a_long_table_breaks_over_pages_and_a_very_long_one_ends() -> None:
+    shown = latex(build([{"n": n} for n in range(500)], {"m": ("s", "lower")}, [{"m": 1.0 + n} for n in range(500)]))
+    assert r"\begin{longtable}" in shown
+    assert r"The first 400 of 500 rows." in shown
+    assert sum(line.endswith(r"\\") and line[0].isdigit() for line in shown.splitlines()) == 400
+
+
+def models(count: int) -> Comparison:
+    points: list[dict[str, Any]] = [{"model": f"m{number}", "n": n} for number in range(count) for n in range(2)]
+    return build(points, {"m": ("s", "lower")}, [{"m": 1.0 + point["n"]} for point in points])
+
+
+def test_no_more_tables_wait_for_a_page_than_latex_can_hold() -> None:
+    shown = latex(models(60)).split(r"\clearpage")
+    assert [part.count(r"\begin{table}") for part in shown] == [10] * 6
+    assert r"\clearpage" not in latex(models(10))
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("a…b", r"a\ldots{}b"),
+        ("é ü ç İ ñ e\u0301", r"\'{e} \"{u} \c{c} \.{I} \~{n} \'{e}"),
+        ("αΩΛς Α", r"$\alpha$$\Omega$$\Lambda$$\varsigma$ A"),
+        ("≤ → ±", r"$\leq$ $\rightarrow$ $\pm$"),
+        ("💥", "(collision symbol)"),
+        ("Жук カ", "Zheuka ka"),
+        ("模型", "{[}6A21{]}{[}578B{]}"),
+        ("ｆｕｌｌ ½ a\u200db", "full 1/2 ab"),
+        ("[1, 2] *", "{[}1, 2{]} {*}"),
+        ("a_b%&$#{}~^\\", r"a\_b\%\&\$\#\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}"),
+        ('–<>|"ü☃', r"--\textless{}\textgreater{}\textbar{}{\char34}\"{u}(snowman)"),
+        ("-- [1] ''", r"{-}{-} {[}1{]} {'}{'}"),
+    ],
+)
+def test_latex_escapes(given: str, shown: str) -> None:
+    assert tex.escaped(given) == shown
+
+
+def test_every_character_of_unicode_is_written_in_ascii() -> None:
+    for character in map(chr, range(0x30000)):
+        assert re.fullmatch(r"[\x20-\x7e]*", tex.escaped(character)), character
+        assert "U+" not in tex.escaped(character)
+
+
+EVERY_KIND = "… é ệ ß Ω λ ς 模 💥 Ж カ שׁ ½ € ™ ≤ → ° \u0301 \x1b \ud800 { } % & # _ ^ ~ $ [ * \\ ` '' -- |"
+ODD = {
+    "sample": comparison(),
+    "hostile": hostile(),
+    "tex": renamed("\\input{/etc/passwd}", "$$ % # & _ { } ~ ^ \\", "模型 é 💥"),
+    "ratios": with_cells(comparison(), "latency/forward", verdict="better", ratio=1e-9, ratio_interval=(1e-10, 1e9)),
+    "long": build([{"n": n} for n in range(90)], {"m": ("odd_unit%", None)}, [{"m": -1.5e9 * n} for n in range(90)]),
+    "many models": models(60),
+    "Unicode": renamed(EVERY_KIND, EVERY_KIND),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_nothing_opens_that_is_not_closed(name: str) -> None:
+    shown = latex(ODD[name])
+    assert SCRIPT not in shown
+    assert re.fullmatch(r"[\x20-\x7e\n]*", shown)
+    bare = re.sub(r"\\[\\{}$%&#_]", "", shown)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    begun, ended = re.findall(r"\\begin\{(\w+)\}", shown), re.findall(r"\\end\{(\w+)\}", shown)
+    assert sorted(begun) == sorted(ended) != []
+    assert r"\input{/etc" not in shown
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="pdflatex is not installed: apt install texlive-latex-recommended"
+)
+@pytest.mark.parametrize("name", ODD)
+def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
+    packages = "".join(rf"\usepackage{{{package}}}" for package in ("booktabs", "longtable", "graphicx"))
+    paper = rf"\documentclass{{article}}{packages}\begin{{document}}\input{{{tex.TABLES}}}\end{{document}}"
+    (tmp_path / "paper.tex").write_text(paper, encoding="utf-8")
+    (tmp_path / f"{tex.TABLES}.tex").write_text(latex(ODD[name]), encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape", "paper.tex"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, errors="replace"
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "paper.pdf").stat().st_size > 10_000
+    assert "Missing character" not in (tmp_path / "paper.log").read_text(errors="replace")
