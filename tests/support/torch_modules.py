@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -50,23 +49,6 @@ class Functional(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
-
-
-def lenet5() -> nn.Module:
-    """The variant of pytorch-profiler's README: three convolutions, two linear layers, softmax."""
-    features = nn.Sequential(
-        nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2),
-        nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2),
-        nn.Conv2d(16, 120, 5), nn.Tanh(),
-    )  # fmt: skip
-    classifier = nn.Sequential(nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10))
-    layers = OrderedDict[str, nn.Module](features=features, flat=nn.Flatten(), classifier=classifier, out=nn.Softmax(1))
-    return nn.Sequential(layers).eval()
-
-
-def toy() -> nn.Module:
-    """A convolution, ReLU, pooling and nothing else."""
-    return nn.Sequential(nn.Conv2d(3, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()).eval()
 
 
 def convolved(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -120,10 +102,6 @@ def resnet18() -> nn.Module:
 
 def resnet152() -> nn.Module:
     return resnet(bottleneck, [3, 8, 36, 3], imagenet_stem(), 1000)
-
-
-def resnet18_cifar100() -> nn.Module:
-    return resnet(basic, [2, 2, 2, 2], [*convolved(3, 64, 3), Functional(functional.relu)], 100)
 
 
 def alexnet() -> nn.Module:
@@ -242,20 +220,6 @@ class MyNet(nn.Module):
         x = torch.tanh(self.linear2(x) @ self.weight) + self.linear3[0](self.linear1(x))
         x = self.linear4(self.linear3[1](x))
         return self.linear5["b"](self.linear5["a"](x))
-
-
-class SingleInputNet(nn.Module):
-    """The first example of torchinfo's README."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2, self.drop = nn.Conv2d(1, 10, 5), nn.Conv2d(10, 20, 5), nn.Dropout2d(0.3)
-        self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
-        x = functional.relu(functional.max_pool2d(self.drop(self.conv2(x)), 2)).flatten(1)
-        return functional.log_softmax(self.fc2(functional.relu(self.fc1(x))), 1)
 
 
 class Twice(nn.Module):

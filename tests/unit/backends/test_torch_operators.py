@@ -18,7 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
-from support.torch_modules import Functional, basic, imagenet_stem, lenet5, resnet
+from support.nets import LeNet5
+from support.torch_modules import Functional, basic, imagenet_stem, resnet
 from sweeprof.backends.torch import operators as module_under_test
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import TorchModel
@@ -119,7 +120,7 @@ def test_a_training_step_has_each_gradients_product_where_its_layer_is() -> None
     ("build", "shape"),
     [
         (small_resnet, (1, 3, 32, 32)),
-        (lenet5, (2, 1, 32, 32)),
+        (lambda: LeNet5().eval(), (2, 1, 32, 32)),
         (lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), (2, 6, 32)),
         (lambda: nn.TransformerEncoderLayer(32, 4, 64).eval(), (6, 2, 32)),
         (lambda: nn.LSTM(16, 32, 2, bidirectional=True).eval(), (5, 2, 16)),
