@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -49,6 +50,58 @@ class Functional(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+
+class Applied(nn.Module):
+    """Layers by name, and a function of them and the inputs as the forward: ``Applied(lambda module, x: …, layer=…)``."""
+
+    def __init__(self, function: Callable[..., Any], **layers: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
+
+
+IDENTITIES: list[tuple[Any, str]] = [
+    (torch, "bmm"),
+    (torch, "matmul"),
+    (functional, "linear"),
+    (torch.Tensor, "__matmul__"),
+    (nn.Module, "__call__"),
+    (nn.Linear, "forward"),
+]
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """Everything of a module and of torch that could be disturbed; tensors by identity and, where they have values, by value."""
+    modules, parameters = list(module.modules()), list(module.named_parameters())
+    held = [{name: value for name, value in vars(m).items() if not name.startswith("__")} for m in modules]
+    return {
+        "attributes": [{name: id(value) for name, value in own.items()} for own in held],
+        "contents": [{n: list(own[n]) for n in own if isinstance(own[n], dict | list | set)} for own in held],
+        "tensors": [(name, id(t), t.data_ptr(), t.device, t.requires_grad, t._version) for name, t in parameters],
+        "gradients": [(id(p.grad), None if p.grad is None else p.grad.tolist()) for _, p in parameters],
+        "values": {name: value.tolist() for name, value in module.state_dict().items() if not value.is_meta},
+        "buffers": [id(buffer) for buffer in module.buffers()],
+        "modes": [(m.training, type(m)) for m in modules],
+        "random": torch.get_rng_state().tolist(),
+        "torch": [getattr(owner, name) for owner, name in IDENTITIES],
+        "grad": torch.is_grad_enabled(),
+        "device": torch.get_default_device(),
+        "modes of torch": torch._C._len_torch_dispatch_stack(),
+    }
+
+
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Fails if anything of the module or of torch is another object or has another value afterwards."""
+    before = state_of(module)
+    yield
+    after = state_of(module)
+    assert {name: after[name] for name in before if after[name] != before[name]} == {}
 
 
 def convolved(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:

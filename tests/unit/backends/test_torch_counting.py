@@ -6,8 +6,8 @@ Some figures are those that other profilers publish, or ought to have published 
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import sweeprof
 from support.nets import LeNet5
 from support.peer_models import ResNet18C100, SingleInputNet, toy
 from support.torch_modules import (
+    Applied,
     Bert,
     Functional,
     MyNet,
@@ -32,6 +33,7 @@ from support.torch_modules import (
     figures,
     resnet18,
     resnet152,
+    undisturbed,
 )
 from sweeprof.backends.torch.counting import count_built, count_layers
 from sweeprof.backends.torch.model import copied_to_meta
@@ -101,6 +103,7 @@ LAYERS: list[tuple[nn.Module, list[Any], int, int, int]] = [
     (nn.LSTM(10, 20, bias=False), [(5, 3, 10)], 36_000, 75_900, 78_900),
     (nn.LSTM(10, 20, bias=False, batch_first=True), [(3, 5, 10)], 36_000, 75_900, 78_900),
     (nn.LSTMCell(8, 16), [(4, 8)], 6_144, 13_632, 14_272),
+    (nn.LSTMCell(8, 16, bias=False), [(4, 8)], 6_144, 13_120, 13_760),
     (ATTENTION, [(2, 2, 16, 8)] * 3, 16_384, 34_816, 36_288),
     (nn.EmbeddingBag(5, 3, mode="sum"), [IDS], 0, 24, 18),
     (nn.EmbeddingBag(5, 3, mode="sum"), [IDS, None, (2, 4)], 24, 48, 42),
@@ -233,19 +236,6 @@ def test_activations_and_live_bytes_of_a_small_network() -> None:
     assert table.params_bytes / MIB == 0.00927734375
 
 
-class Reordered(nn.Module):
-    """Returns the result of a layer, (100, 64) and 25,600 bytes, and what a function makes of it."""
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.layer = nn.Linear(64, 64)
-        self._function = function
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        made = self.layer(x)
-        return made, self._function(made)
-
-
 @pytest.mark.parametrize(
     ("function", "copied"),
     [
@@ -263,7 +253,12 @@ def test_memory_of_a_result_that_is_a_view_or_a_copy(
     function: Callable[[torch.Tensor], torch.Tensor], copied: int
 ) -> None:
     """In inference mode torch runs these as operators whose schema says that the result is a view."""
-    table = counted(Reordered(function).eval(), (100, 64))
+
+    def forward(module: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = module.layer(x)  # (100, 64), 25,600 bytes
+        return made, function(made)
+
+    table = counted(Applied(forward, layer=nn.Linear(64, 64)), (100, 64))
     assert table.liveness is not None
     assert table.liveness.peak_bytes == 25_600 + copied
 
@@ -357,18 +352,8 @@ def test_containers_have_their_own_types_and_the_root_its_own_products() -> None
     assert {found.path: found.type for found in table.rows if found.path in kinds} == kinds
 
 
-class Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(4, 4, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.inner(x) * 2
-        return result
-
-
 def test_what_the_root_does_itself_is_counted() -> None:
-    module = Scaled()
+    module = Applied(lambda module, x: module.inner(x) * 2, inner=nn.Linear(4, 4, bias=False))
     alone, within = counted(module, (1, 4)), counted(nn.Sequential(module), (1, 4))
     through_forward = counted(Functional(module.forward), (1, 4))
     assert alone.rows[0].flops == 4
@@ -446,45 +431,6 @@ class Cached(nn.Module):
         if self.fails:
             raise ArithmeticError("no luck")
         return y
-
-
-IDENTITIES: list[tuple[Any, str]] = [
-    (torch, "bmm"),
-    (torch, "matmul"),
-    (functional, "linear"),
-    (torch.Tensor, "__matmul__"),
-    (nn.Module, "__call__"),
-    (nn.Linear, "forward"),
-]
-
-
-def state_of(module: nn.Module) -> dict[str, Any]:
-    """Everything that could be disturbed; tensors by identity and by value."""
-    held = [vars(m) for m in module.modules()]
-    parameters = list(module.named_parameters())
-    return {
-        "attributes": [{name: id(value) for name, value in own.items()} for own in held],
-        "hooks": [{name: list(own[name]) for name in own if name.endswith("_hooks")} for own in held],
-        "tensors": [(name, id(t), t.data_ptr(), t.device, t.requires_grad, t._version) for name, t in parameters],
-        "gradients": [(id(p.grad), None if p.grad is None else p.grad.tolist()) for _, p in parameters],
-        "values": {name: value.tolist() for name, value in module.state_dict().items()},
-        "buffers": [id(buffer) for buffer in module.buffers()],
-        "modes": [m.training for m in module.modules()],
-        "cache": list(getattr(module, "cache", {})),
-        "random": torch.get_rng_state().tolist(),
-        "torch": [getattr(owner, name) for owner, name in IDENTITIES],
-        "grad": torch.is_grad_enabled(),
-        "device": torch.get_default_device(),
-        "modes of torch": torch._C._len_torch_dispatch_stack(),
-    }
-
-
-@contextmanager
-def undisturbed(module: nn.Module) -> Iterator[None]:
-    before = state_of(module)
-    yield
-    after = state_of(module)
-    assert {name: after[name] for name in before if after[name] != before[name]} == {}
 
 
 @pytest.mark.parametrize("fast", [True, False])
