@@ -78,13 +78,15 @@ IDENTITIES: list[tuple[Any, str]] = [
 def state_of(module: nn.Module) -> dict[str, Any]:
     """Everything of a module and of torch that could be disturbed; tensors by identity and, where they have values, by value."""
     modules, parameters = list(module.modules()), list(module.named_parameters())
+    values = [*parameters, *module.named_buffers()]
     held = [{name: value for name, value in vars(m).items() if not name.startswith("__")} for m in modules]
     return {
         "attributes": [{name: id(value) for name, value in own.items()} for own in held],
         "contents": [{n: list(own[n]) for n in own if isinstance(own[n], dict | list | set)} for own in held],
-        "tensors": [(name, id(t), t.data_ptr(), t.device, t.requires_grad, t._version) for name, t in parameters],
+        "tensors": [(name, id(t), t.data_ptr(), t.device, t.requires_grad) for name, t in parameters],
+        "versions": [t._version for _, t in parameters],
         "gradients": [(id(p.grad), None if p.grad is None else p.grad.tolist()) for _, p in parameters],
-        "values": {name: value.tolist() for name, value in module.state_dict().items() if not value.is_meta},
+        "values": {name: value.tolist() for name, value in values if not value.is_meta},
         "buffers": [id(buffer) for buffer in module.buffers()],
         "modes": [(m.training, type(m)) for m in modules],
         "random": torch.get_rng_state().tolist(),
@@ -96,12 +98,12 @@ def state_of(module: nn.Module) -> dict[str, Any]:
 
 
 @contextmanager
-def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Fails if anything of the module or of torch is another object or has another value afterwards."""
+def undisturbed(module: nn.Module, besides: str = "") -> Iterator[None]:
+    """Fails if anything of the module or of torch, ``besides`` one key, is another object or has another value afterwards."""
     before = state_of(module)
     yield
     after = state_of(module)
-    assert {name: after[name] for name in before if after[name] != before[name]} == {}
+    assert {name: after[name] for name in before if name != besides and after[name] != before[name]} == {}
 
 
 def convolved(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
