@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
 from support.nets import LeNet5
-from support.torch_modules import Functional, basic, imagenet_stem, resnet
+from support.torch_modules import Applied, Functional, basic, imagenet_stem, resnet
 from sweeprof.backends.torch import operators as module_under_test
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import TorchModel
@@ -176,14 +177,9 @@ def test_an_operator_within_one_that_is_counted_is_not_counted_again() -> None:
 
 
 def test_where_calls_differ_from_step_to_step_there_are_no_flops() -> None:
-    class Growing(nn.Module):
-        calls = 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            return sum((x.exp() for _ in range(self.calls)), x.relu())
-
-    rows = rows_of(traced(Growing(), torch.randn(3)), "aten::exp")
+    calls = count(1)
+    growing = Functional(lambda x: sum((x.exp() for _ in range(next(calls))), x.relu()))
+    rows = rows_of(traced(growing, torch.randn(3)), "aten::exp")
     assert (rows[ROOT].calls, rows[ROOT].flops) == (6, None)  # warm-up 1 2, counted 3, first trace 4; 5 6 7
 
 
@@ -252,6 +248,7 @@ def test_totals_are_those_of_torchs_own_table(mode: str) -> None:
 
 
 def test_times_are_the_profilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same run, so that they are equal."""
     made: list[profile] = []
 
     class Kept(profile):
@@ -288,15 +285,13 @@ class Doubled(torch.autograd.Function):
         return gradients[0] * 2
 
 
-class Sleeping(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.03)
-        doubled: torch.Tensor = Doubled.apply(x)  # type: ignore[no-untyped-call]
-        return doubled
+def sleeping(x: torch.Tensor) -> Any:
+    time.sleep(0.03)
+    return Doubled.apply(x)  # type: ignore[no-untyped-call]
 
 
 def test_a_function_of_the_users_own_is_an_operator_and_a_sleep_in_python_is_none() -> None:
-    found = trained(nn.Sequential(nn.Linear(4, 4), Sleeping()), torch.randn(2, 4))
+    found = trained(nn.Sequential(nn.Linear(4, 4), Functional(sleeping)), torch.randn(2, 4))
     assert found.step_s > 0.07
     assert 0.02 < rows_of(found, "Doubled")["1"].self_s < 0.03
     backward = rows_of(found, "DoubledBackward", "backward")["1"]
@@ -314,22 +309,20 @@ class Answer:
     logits: torch.Tensor
 
 
-class Sharing(nn.Module):
+def sharing() -> nn.Module:
     """A layer under two parents, one called as ``forward``, one reused; returns what is no tensor."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        shared = nn.Linear(4, 4)
-        self.left, self.right = nn.ModuleDict({"inner": shared}), nn.Sequential(shared)
-        self.direct, self.reused = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(module: Any, x: torch.Tensor) -> dict[str, Any]:
+        x = module.direct.forward(module.right(x))
+        return {"answer": Answer(module.reused(module.reused(x)))}
 
-    def forward(self, x: torch.Tensor) -> dict[str, Any]:
-        x = self.direct.forward(self.right(x))
-        return {"answer": Answer(self.reused(self.reused(x)))}
+    shared = nn.Linear(4, 4)
+    parents = {"left": nn.ModuleDict({"inner": shared}), "right": nn.Sequential(shared)}
+    return Applied(forward, **parents, direct=nn.Linear(4, 4), reused=nn.Linear(4, 4)).eval()
 
 
 def test_paths_are_those_of_the_layer_table() -> None:
-    module, given = Sharing().eval(), torch.randn(2, 4)
+    module, given = sharing(), torch.randn(2, 4)
     found = traced(module, given)
     assert calls_of(found, "aten::linear") == {"right.0": 1, "direct": 1, "reused": 2}
     table = count_layers(module, Inputs((given,)))
@@ -339,15 +332,11 @@ def test_paths_are_those_of_the_layer_table() -> None:
 
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_what_a_checkpoint_computes_again_stays_with_its_modules(is_reentrant: bool) -> None:
-    class Saving(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.inner = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        return checkpoint(module.inner, module.first(x), use_reentrant=is_reentrant)
 
-        def forward(self, x: torch.Tensor) -> Any:
-            return checkpoint(self.inner, self.first(x), use_reentrant=is_reentrant)
-
-    found = trained(Saving(), torch.randn(2, 4))
+    inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    found = trained(Applied(forward, first=nn.Linear(4, 4), inner=inner), torch.randn(2, 4))
     assert calls_of(found, "aten::linear") == {"first": 1, "inner.0": 1, "inner.2": 1}
     assert calls_of(found, "aten::linear", "backward") == {"inner.0": 1, "inner.2": 1}
     assert calls_of(found, "aten::mm", "backward") == {"first": 1, "inner.0": 2, "inner.2": 2}
@@ -447,7 +436,7 @@ def test_a_module_may_have_any_name() -> None:
 @pytest.mark.parametrize(("most", "steps"), [(10_000, 3), (20, 2), (1, 1)])
 def test_long_steps_are_traced_less_often(monkeypatch: pytest.MonkeyPatch, most: int, steps: int) -> None:
     monkeypatch.setattr(module_under_test, "MOST_EVENTS", most)
-    found = traced(nn.Sequential(nn.ReLU(), nn.ReLU(), nn.ReLU(), nn.ReLU(), nn.ReLU()), torch.randn(2))
+    found = traced(nn.Sequential(*[nn.ReLU() for _ in range(5)]), torch.randn(2))
     assert found.steps == steps
     assert sum(calls_of(found, "aten::relu").values()) == 5
 
@@ -455,21 +444,20 @@ def test_long_steps_are_traced_less_often(monkeypatch: pytest.MonkeyPatch, most:
 # Leaving things as they were
 
 
-class Failing(nn.Module):
-    def __init__(self, after: int) -> None:
-        super().__init__()
-        self.inner, self.left = nn.Linear(4, 4), after
+def failing(calls: int) -> Any:
+    left = iter(range(calls))
 
-    def forward(self, x: torch.Tensor) -> Any:
-        self.left -= 1
-        if self.left < 0:
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        if next(left, None) is None:
             raise ValueError("enough")
-        return self.inner(x)
+        return module.inner(x)
+
+    return Applied(forward, inner=nn.Linear(4, 4)).eval()
 
 
 @pytest.mark.parametrize("after", [0, 3, 5, 100])
 def test_the_model_and_torch_are_left_as_they_were(after: int) -> None:
-    module = Failing(after).eval()
+    module = failing(after)
     own = vars(module.inner)["forward"] = module.inner.forward  # an instance may have a forward of its own
     if after < 100:
         with pytest.raises(ValueError, match="enough"):
@@ -500,11 +488,7 @@ def test_within_a_profiler_there_cannot_be_another() -> None:
 def test_totals_have_the_calls_and_times_of_key_averages() -> None:
     """The table of PyTorch's recipe on its profiler: ``prof.key_averages().table(sort_by="cpu_time_total")``."""
     model, x = mlp().eval(), torch.randn(3, 8)
-    with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        model(x)
-    expected = {average.key: average.count for average in profiler.key_averages()}
     totals = traced(model, x).totals("total_s")
-    assert {total.operator: total.calls for total in totals} == expected
     by_name = {total.operator: total for total in totals}
     linear, addmm = by_name["aten::linear"], by_name["aten::addmm"]
     assert linear.total_s >= linear.self_s + addmm.total_s
