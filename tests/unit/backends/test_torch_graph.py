@@ -14,6 +14,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 import sweeprof
+from support.torch_modules import Applied, Functional
 from sweeprof.errors import Damaged
 from sweeprof.results.graph import FRAME_COLUMNS, Graph
 from sweeprof.zoo import lenet5
@@ -26,31 +27,26 @@ class WithinModules(fx.Tracer):
         return False
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.head = nn.Linear(4, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.norm(self.conv(x)))
-        z = y + self.norm(y)
-        first, second = z.chunk(2, 1)
-        z = torch.cat([second, first], 1) * 2
-        found: torch.Tensor = self.head(z.mean((2, 3))) @ self.head.weight
-        return found
+def residual_forward(module: Any, x: torch.Tensor) -> Any:
+    y = torch.relu(module.norm(module.conv(x)))
+    z = y + module.norm(y)
+    first, second = z.chunk(2, 1)
+    z = torch.cat([second, first], 1) * 2
+    return module.head(z.mean((2, 3))) @ module.head.weight
 
 
-class Sparse(nn.Module):
-    """Multiplies by sparse matrices that it makes, one after the other."""
+def residual() -> nn.Module:
+    layers = {"conv": nn.Conv2d(3, 4, 3, padding=1), "norm": nn.BatchNorm2d(4), "head": nn.Linear(4, 5)}
+    return Applied(residual_forward, **layers)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(4):
-            places = torch.tensor([[0, 1], [1, 2]])
-            edges = torch.sparse_coo_tensor(places, torch.ones(2), (5, 5))
-            x = torch.sparse.mm(edges * 2, x)
-        return x
+
+def sparse_products(x: torch.Tensor) -> torch.Tensor:
+    """By sparse matrices that it makes, one after the other."""
+    for _ in range(4):
+        places = torch.tensor([[0, 1], [1, 2]])
+        edges = torch.sparse_coo_tensor(places, torch.ones(2), (5, 5))
+        x = torch.sparse.mm(edges * 2, x)
+    return x
 
 
 def profile_of(model: nn.Module, inputs: Any = (2, 3, 8, 8), **settings: Any) -> sweeprof.Profile:
@@ -59,11 +55,11 @@ def profile_of(model: nn.Module, inputs: Any = (2, 3, 8, 8), **settings: Any) ->
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "residual": (Residual, (2, 3, 8, 8)),
+    "residual": (residual, (2, 3, 8, 8)),
     "lenet5": (lenet5.torch_model, (3, 1, 32, 32)),
     "encoder": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
     "lstm": (lambda: nn.LSTM(8, 16, 2), (5, 2, 8)),
-    "sparse": (Sparse, (5, 4)),
+    "sparse": (lambda: Functional(sparse_products), (5, 4)),
 }
 
 
@@ -117,7 +113,7 @@ def test_nodes_and_edges_are_those_of_torch_fx(build: Callable[[], nn.Module], s
 
 
 def test_a_node_has_scope_shapes_types_and_memory() -> None:
-    graph = profile_of(Residual()).graph
+    graph = profile_of(residual()).graph
     node = next(node for node in graph.nodes if node.name == "batch_norm_1")
     assert (node.operator, node.scope, node.call, node.type) == ("batch_norm", "norm", 1, "BatchNorm2d")
     assert [tensor.weight for tensor in node.weights] == [
@@ -140,34 +136,27 @@ def test_a_node_has_scope_shapes_types_and_memory() -> None:
     assert "<table" in graph._repr_html_()
 
 
-class InPlace(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        made = x * 2
-        flat = made.view(-1)
-        flat.add_(1)
-        return made.sum(), torch.relu_(made)
+def in_place(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    made = x * 2
+    flat = made.view(-1)
+    flat.add_(1)
+    return made.sum(), torch.relu_(made)
 
 
-class Moving(nn.Module):
+def moving(module: Any, ids: torch.Tensor) -> torch.Tensor:
     """Each line is an operator; the comment has the elements read and written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(100, 4)
-        self.linear = nn.Linear(4, 5)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.table(ids)  # 12 of the table, and 3 ids of 8 bytes; 12
-        y = self.linear(x)  # 12 + 20 + 5; 15
-        z = y.reshape(5, 3)  # a view
-        z = z + z.mean(1, keepdim=True).expand(5, 3)  # 15; 5, a view, 15 + 5; 15
-        z.mul_(2)  # 15; 15, in place
-        z.zero_()  # 0; 15
-        return torch.cat([z, z])  # 30; 30
+    x = module.table(ids)  # 12 of the table, and 3 ids of 8 bytes; 12
+    y = module.linear(x)  # 12 + 20 + 5; 15
+    z = y.reshape(5, 3)  # a view
+    z = z + z.mean(1, keepdim=True).expand(5, 3)  # 15; 5, a view, 15 + 5; 15
+    z.mul_(2)  # 15; 15, in place
+    z.zero_()  # 0; 15
+    return torch.cat([z, z])  # 30; 30
 
 
 def test_bytes_read_and_written_by_hand() -> None:
-    graph = profile_of(Moving(), (torch.tensor([1, 2, 3]),)).graph
+    model = Applied(moving, table=nn.Embedding(100, 4), linear=nn.Linear(4, 5))
+    graph = profile_of(model, (torch.tensor([1, 2, 3]),)).graph
     found = {node.operator: (node.bytes_read, node.bytes_written) for node in graph.nodes if node.kind == "operator"}
     assert found["embedding"] == (4 * 12 + 3 * 8, 4 * 12)
     assert found["linear"] == (4 * 37, 4 * 15)
@@ -182,7 +171,7 @@ def test_bytes_read_and_written_by_hand() -> None:
 
 
 def test_what_is_written_in_place_comes_from_the_last_writer() -> None:
-    graph = profile_of(InPlace(), (2, 3)).graph
+    graph = profile_of(Functional(in_place), (2, 3)).graph
     names = [node.name for node in graph.nodes]
     edges = {(names[edge.source], names[edge.target]) for edge in graph.edges}
     assert edges == {("input", "mul"), ("mul", "view"), ("view", "add"), ("add", "sum"), ("add", "relu")} | {
@@ -206,37 +195,28 @@ def test_a_formula_of_a_module_replaces_the_costs_of_its_operators() -> None:
     assert (graph.formulas[0].scope, graph.formulas[0].macs) == ("0", 7)
 
 
-class Eigen(nn.Module):
-    def forward(self, x: torch.Tensor) -> Any:
-        return torch.linalg.eigvals(x).abs()
-
-
 def test_an_operator_without_a_formula_has_a_reason() -> None:
-    graph = profile_of(Eigen(), (3, 3), strict="ignore").graph
+    graph = profile_of(Functional(lambda x: torch.linalg.eigvals(x).abs()), (3, 3), strict="ignore").graph
     node = next(node for node in graph.nodes if node.operator == "linalg_eig")
     assert (node.macs, node.reason) == (None, "no formula for linalg_eig")
 
 
-class ByValue(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.scale if float(x.sum()) > 0 else x + 1
+def by_value(module: Any, x: torch.Tensor) -> Any:
+    return module.layer(x) if float(x.sum()) > 0 else x + 1
 
 
 def test_a_forward_that_needs_values() -> None:
-    graph = profile_of(ByValue(), torch.ones(2, 3)).graph
+    model = Applied(by_value, layer=nn.Linear(3, 3))
+    graph = profile_of(model, torch.ones(2, 3)).graph
     assert graph.method.startswith("real forward")
-    assert [node.operator for node in graph.nodes if node.kind == "operator"][-1] == "mul"
-    profiler = sweeprof.Profiler(ByValue().to("meta"), inputs=torch.ones(2, 3, device="meta"))
+    assert [node.operator for node in graph.nodes if node.kind == "operator"][-1] == "linear"
+    profiler = sweeprof.Profiler(model.to("meta"), inputs=torch.ones(2, 3, device="meta"))
     with pytest.raises(sweeprof.Unsupported, match="needs values"):
         _ = profiler.graph
 
 
 def test_as_json_frame_and_networkx(tmp_path: Path) -> None:
-    graph = profile_of(Residual()).graph
+    graph = profile_of(residual()).graph
     data = json.loads(graph.to_json(tmp_path / "graph.json", indent=1))
     assert json.loads((tmp_path / "graph.json").read_text(encoding="utf-8")) == data
     assert Graph.from_dict(data) == graph
@@ -289,7 +269,7 @@ def test_custom_metrics_read_the_graph() -> None:
         """Most tensors alive at once."""
         return max(len(node.active) for node in graph.nodes)
 
-    profiler = sweeprof.Profiler(Residual(), inputs=(2, 3, 8, 8))
+    profiler = sweeprof.Profiler(residual(), inputs=(2, 3, 8, 8))
     profiler.register(widest)
     assert profiler.compute("mine/widest").value == 5
 
