@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import sweeprof
+from support.torch_modules import Applied
 from sweeprof.backends.torch.counting import count_built, count_layers
 from sweeprof.backends.torch.training import count_built_training, count_training
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -84,8 +86,7 @@ def sound() -> Tensors:
 
 
 def spoken() -> Tensors:
-    features = torch.ones(2, 60, 16)
-    return {"input_features": features, "attention_mask": padding(60), "decoder_input_ids": tokens(8)}
+    return {"input_features": torch.ones(2, 60, 16), "attention_mask": padding(60), "decoder_input_ids": tokens(8)}
 
 
 def whisper_input() -> Tensors:
@@ -94,8 +95,7 @@ def whisper_input() -> Tensors:
 
 def boxed() -> Tensors:
     """A text with the place of every word on its page."""
-    corners = torch.tensor([1, 2, 3, 4]).repeat(2, LENGTH, 1)
-    return text(bbox=corners)
+    return text(bbox=torch.tensor([1, 2, 3, 4]).repeat(2, LENGTH, 1))
 
 
 IMAGE_TOKEN = 98
@@ -172,10 +172,8 @@ class Architecture:
     def build(self, **options: Any) -> nn.Module:
         config = transformers.AutoConfig.for_model(self.kind, **self.config)
         model = getattr(transformers, self.model)
-        made: nn.Module = (model.from_config if self.model.startswith("Auto") else model._from_config)(
-            config, **options
-        )
-        return made
+        from_config = model.from_config if self.model.startswith("Auto") else model._from_config
+        return from_config(config, **options)  # type: ignore[no-any-return]
 
 
 MASKED = "AutoModelForMaskedLM"
@@ -402,21 +400,13 @@ NEWER = [
 ]  # fmt: skip
 """Of later years, and other kinds of inputs."""
 
-BUILT_FOR_REAL = [
-    # An LSTM of 16 units before and after the codes, over 120 steps.
-    Architecture(
-        "encodec",
-        "AutoModel",
-        WAV,
-        lambda: {"input_values": torch.ones(1, 1, 960)},
-        further_macs=2 * 120 * 4 * 16 * (16 + 16),
-    ),
-]
-"""What computes with real constants: the forward is over shapes, and the model is built with values."""
-
 SWITCH = {**T5, "num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
 NLLB = {**BART, "num_experts": 4, "encoder_sparse_step": 2, "decoder_sparse_step": 2}
 DECISIONS = {"state_dim": 4, "act_dim": 2, "hidden_size": 32, "n_layer": 2, "n_head": 4, "max_ep_len": 64}
+
+
+def heard() -> Tensors:
+    return {"input_values": torch.ones(1, 1, 960)}
 
 
 def decided() -> Tensors:
@@ -426,21 +416,20 @@ def decided() -> Tensors:
     return {**given, "timesteps": torch.arange(6)[None], "attention_mask": torch.ones(1, 6)}
 
 
-BY_VALUES = [
-    pytest.param(
-        Architecture("switch_transformers", TRANSLATES, SWITCH, translated), "nonzero", id="switch_transformers"
-    ),
-    pytest.param(Architecture("nllb-moe", TRANSLATES, NLLB, translated), "nonzero", id="nllb-moe"),
-    pytest.param(
-        Architecture("decision_transformer", "DecisionTransformerModel", DECISIONS, decided), "item", id="decision"
-    ),
+FOR_REAL = [
+    # What computes with real constants: the forward is over shapes, and the model is built with values.
+    # An LSTM of 16 units before and after the codes, over 120 steps.
+    (Architecture("encodec", "AutoModel", WAV, heard, further_macs=2 * 120 * 4 * 16 * (16 + 16)), r"shapes$"),
+    # What needs values of floating-point numbers: experts that are called for the tokens that a router sends to them,
+    # where other models multiply with all experts in one operator; and a mask of floating-point numbers.
+    (Architecture("switch_transformers", TRANSLATES, SWITCH, translated), "real forward: .*nonzero"),
+    (Architecture("nllb-moe", TRANSLATES, NLLB, translated), "real forward: .*nonzero"),
+    (Architecture("decision_transformer", "DecisionTransformerModel", DECISIONS, decided), "real forward: .*item"),
 ]
-"""What needs values of floating-point numbers: experts that are called for the tokens that a router sends to them, where other
-models multiply with all experts in one operator; and a mask of floating-point numbers."""
 
 
-def named(architectures: list[Architecture]) -> list[Any]:
-    return [pytest.param(architecture, id=architecture.kind) for architecture in architectures]
+def named(architectures: list[Architecture], *marks: pytest.MarkDecorator) -> list[Any]:
+    return [pytest.param(architecture, id=architecture.kind, marks=marks) for architecture in architectures]
 
 
 @contextmanager
@@ -468,7 +457,8 @@ def assert_counted(table: LayerTable, architecture: Architecture) -> None:
     assert (table.macs, table.params) == expected(architecture)
 
 
-def check_on_shapes(architecture: Architecture) -> None:
+@pytest.mark.parametrize("architecture", [*named(ARCHITECTURES), *named([*FURTHER, *NEWER], pytest.mark.slow)])
+def test_on_shapes_alone(architecture: Architecture) -> None:
     builds = []
 
     def build() -> nn.Module:
@@ -481,32 +471,12 @@ def check_on_shapes(architecture: Architecture) -> None:
     assert_counted(table, architecture)
 
 
-@pytest.mark.parametrize("architecture", named(ARCHITECTURES))
-def test_on_shapes_alone(architecture: Architecture) -> None:
-    check_on_shapes(architecture)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", named([*FURTHER, *NEWER]))
-def test_the_long_tail_on_shapes_alone(architecture: Architecture) -> None:
-    check_on_shapes(architecture)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", named(BUILT_FOR_REAL))
-def test_on_shapes_of_a_model_with_values(architecture: Architecture) -> None:
-    table = count_built(architecture.build, Inputs(kwargs=architecture.inputs()))
-    assert table.method == "shapes"
-    assert_counted(table, architecture)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("architecture", "operator"), BY_VALUES)
-def test_by_values(architecture: Architecture, operator: str) -> None:
+@pytest.mark.parametrize(("architecture", "method"), FOR_REAL, ids=[case[0].kind for case in FOR_REAL])
+def test_built_for_real(architecture: Architecture, method: str) -> None:
     torch.manual_seed(0)
     table = count_built(architecture.build, Inputs(kwargs=architecture.inputs()))
-    assert table.method.startswith("real forward: ")
-    assert operator in table.method
+    assert re.match(method, table.method)
     assert_counted(table, architecture)
 
 
@@ -547,21 +517,19 @@ def small() -> nn.Module:
 def test_padding_adds_a_mask_to_the_scores_and_no_products(device: str, dtype: torch.dtype) -> None:
     """Transformers leaves out a mask without padding; its values are those of the caller, in every form of input."""
     module = small().to(device)
-    plain, full, padded = (
-        count_layers(module, Inputs(kwargs={"input_ids": tokens(), **masked}))
-        for masked in (
-            {},
-            {"attention_mask": torch.ones(2, LENGTH, dtype=dtype)},
-            {"attention_mask": padding().to(dtype)},
-        )
-    )
-    assert {table.method for table in (plain, full, padded)} == {"shapes"}
+    masks: list[Tensors] = [
+        {},
+        {"attention_mask": torch.ones(2, LENGTH, dtype=dtype)},
+        {"attention_mask": padding().to(dtype)},
+    ]
+    tables = [count_layers(module, Inputs(kwargs={"input_ids": tokens(), **masked})) for masked in masks]
+    assert {table.method for table in tables} == {"shapes"}
+    plain, full, padded = tables
     assert plain.macs == full.macs == padded.macs
     assert plain.flops == full.flops
-    assert padded.flops is not None
     assert full.flops is not None
     scores = 2 * 2 * 4 * LENGTH * LENGTH
-    assert padded.flops - full.flops == scores, "the mask is added to each score"
+    assert padded.flops == full.flops + scores, "the mask is added to each score"
 
 
 def test_inputs_of_every_form() -> None:
@@ -570,16 +538,9 @@ def test_inputs_of_every_form() -> None:
     given = transformers.BatchEncoding({"input_ids": tokens(), "attention_mask": mask})
     spec = TensorSpec((2, LENGTH), "int64")
 
-    class Takes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = small()
-
-        def forward(self, encoding: Any) -> Any:
-            return self.inner(**encoding)
-
+    takes = Applied(lambda module, encoding: module.inner(**encoding), inner=small())
     tables = [
-        count_layers(Takes(), Inputs((given,))),
+        count_layers(takes, Inputs((given,))),
         count_layers(small(), Inputs(kwargs={"input_ids": tokens().numpy(), "attention_mask": mask.numpy()})),
         count_layers(small(), Inputs(kwargs={"input_ids": spec, "attention_mask": spec})),
     ]
