@@ -128,20 +128,6 @@ def by_threads_of_a_class(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
     return [worker.result for worker in workers]
 
 
-def answered(layer: Any, x: torch.Tensor, results: list[torch.Tensor], done: threading.Semaphore) -> None:
-    results.append(layer(x))
-    done.release()
-
-
-def by_a_queue(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
-    results: list[torch.Tensor] = []
-    done = threading.Semaphore(0)
-    for layer in layers:
-        ASKED.put(partial(answered, layer, x, results, done))
-        done.acquire()
-    return results
-
-
 async def gathered(layers: Any, x: torch.Tensor) -> Any:
     return await asyncio.gather(*(asyncio.to_thread(layer, x) for layer in layers))
 
@@ -184,7 +170,7 @@ IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "tasks of a pool": lambda layers, x: [
         task.get() for task in [EARLIER["pool"].apply_async(m, (x,)) for m in layers]
     ],
-    "a queue": by_a_queue,
+    "a queue": lambda layers, x: [asked(partial(layer, x)) for layer in layers],
     "asyncio": lambda layers, x: asyncio.run(gathered(layers, x)),
     "futures that are returned": lambda layers, x: [EARLIER["executor"].submit(layer, x) for layer in layers],
 }
