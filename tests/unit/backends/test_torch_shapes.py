@@ -450,6 +450,11 @@ def test_channels_last_is_answered_too(name: str) -> None:
     assert answer.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_a_batch_norm_with_statistics_of_another_type_is_not_answered() -> None:
+    given, *held = CALLS["aten::batch_norm"][1]
+    assert SHORTCUTS["aten::batch_norm"](tuple(map(on_meta, (given.double(), *held))), {}) is None
+
+
 def test_what_fits_both_layouts_is_concatenated_like_channels_last() -> None:
     pixels = ones(1, 1, 1, 2).permute(0, 3, 1, 2)
     assert pixels.is_contiguous()
