@@ -96,6 +96,25 @@ def test_a_sum_of_products_counted_one_by_one(factor: int, length: int, sums: in
 # Figures by hand
 
 
+# These are not typed, or for other functions than they take.
+map_over: Any = importlib.import_module("torch._higher_order_ops.map").map
+strict_mode: Any = importlib.import_module("torch._higher_order_ops.strict_mode").strict_mode
+while_loop: Any = higher_order.while_loop
+
+
+def three_times(x: torch.Tensor) -> Any:
+    return while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y @ y), (torch.tensor(0), x))
+
+
+def constant_branch(x: torch.Tensor) -> Any:
+    decides = torch.ones(2, dtype=torch.int64).sum() > 0
+    return torch.cond(decides, square, lambda y: y + 1, (x,))
+
+
+def square(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
 def of_integers(x: torch.Tensor) -> Any:
     y = (x + x) * 3 // 2 - x.sum() + x.cumsum(0) + x.abs() + x.clamp(0, 3)
     return functional.max_pool2d(y[None, None], 2) > 1
@@ -199,6 +218,18 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     "bicubic samples": (partial(functional.grid_sample, mode="bicubic", align_corners=False), IMAGE, 0, 31 * 180, 31 * 180),
     "trilinear samples": (partial(functional.grid_sample, align_corners=False), VOLUME, 0, 15 * 1260, 15 * 1260),
     "convolution over time": (torch.conv_tbc, [(6, 2, 3), (3, 3, 4), (4,)], 4 * 2 * 4 * 9, 2 * 288 + 32, 2 * 288),
+    # operators that take functions, which run as often as they are called, whatever the values
+    "wrap": (lambda x: wrap(torch.mm, x, x), [(4, 4)], 64, 128, 112),
+    "hints_wrapper": (lambda x: hints_wrapper(square, (x,), {}, hints={}), [(4, 4)], 64, 128, 112),
+    "strict_mode": (lambda x: strict_mode(square, (x,)), [(4, 4)], 64, 128, 112),
+    "checkpoint": (lambda x: checkpoint(square, x, use_reentrant=False), [(4, 4)], 64, 128, 112),
+    "nested region": (torch.compiler.nested_compile_region(square), [(4, 4)], 64, 128, 112),
+    "constant branch": (constant_branch, [(4, 4)], 64, 128, 112),
+    "map": (lambda x: map_over(square, x), [(3, 4, 4)], 3 * 64, 3 * 128, 3 * 112),
+    "scan": (lambda x: scan(lambda kept, y: (kept @ y, y.clone()), x[0], x), [(3, 4, 4)], 3 * 64, 3 * 128, 3 * 112),
+    "while_loop": (three_times, [(4, 4)], 3 * 64, 3 * 128, 3 * 112),
+    # eight elements in a tree: 4 + 2 + 1 products upwards, 1 + 3 downwards
+    "associative_scan": (partial(associative_scan, torch.mul, dim=0, combine_mode="generic"), [(8, 4)], 0, 11 * 4, 11 * 4),
 }  # fmt: skip
 
 
@@ -557,14 +588,6 @@ def test_decompositions_and_distances_are_listed(function: Callable[..., Any], s
 
 # Operators that take functions: control flow, attention with a score function, checkpoints
 
-# These are not typed, or for other functions than they take.
-map_over: Any = importlib.import_module("torch._higher_order_ops.map").map
-strict_mode: Any = importlib.import_module("torch._higher_order_ops.strict_mode").strict_mode
-while_loop: Any = higher_order.while_loop
-
-PRODUCT = (64, 128, 112)
-"""Of two matrices, 4 × 4."""
-
 
 class Weighted(nn.Module):
     """Applies a function to a layer and the inputs."""
@@ -576,44 +599,6 @@ class Weighted(nn.Module):
 
     def forward(self, *given: torch.Tensor) -> Any:
         return self.function(self.layer, *given)
-
-
-# Functions that run as often as they are called, whatever the values
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: wrap(torch.mm, x, x),
-        lambda x: hints_wrapper(lambda y: y @ y, (x,), {}, hints={}),
-        lambda x: strict_mode(lambda y: y @ y, (x,)),
-        lambda x: checkpoint(lambda y: y @ y, x, use_reentrant=False),
-        torch.compiler.nested_compile_region(lambda y: y @ y),
-        lambda x: torch.cond(
-            torch.ones(2, dtype=torch.int64).sum() > 0, lambda y: y @ y, lambda y: y + 1, (x,)
-        ),  # a constant decides
-    ],
-)
-def test_a_function_that_runs_once(function: Callable[..., Any]) -> None:
-    assert figures(counted(Functional(function), (4, 4))) == PRODUCT
-
-
-def test_a_function_runs_for_each_step() -> None:
-    three = tuple(3 * figure for figure in PRODUCT)
-    assert figures(counted(Functional(lambda x: map_over(lambda y: y @ y, x)), (3, 4, 4))) == three
-    sums = Functional(lambda x: scan(lambda carried, y: (carried @ y, y.clone()), x[0], x))
-    assert figures(counted(sums, (3, 4, 4))) == three
-
-    def counting(x: torch.Tensor) -> Any:
-        return while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y @ y), (torch.tensor(0), x))
-
-    assert figures(counted(Functional(counting), (4, 4))) == three
-
-
-def test_an_associative_scan_takes_the_products_of_its_tree() -> None:
-    """Eight elements: 4 + 2 + 1 products upwards, 1 + 3 downwards."""
-    function = Functional(lambda x: associative_scan(torch.mul, x, dim=0, combine_mode="generic"))
-    assert figures(counted(function, (8, 4))) == (0, 11 * 4, 11 * 4)
 
 
 def test_layers_within_have_rows() -> None:

@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn import functional
 
 import sweeprof
-from support.torch_modules import Applied, Functional
+from support.torch_modules import Applied
 from sweeprof.errors import Unsupported, UserError
 
 
@@ -534,18 +534,14 @@ def test_a_sparse_tensor_has_the_bytes_that_it_stores(layout: str, indices: int)
     matrix = torch.zeros(4, 4)
     matrix[0, 1] = matrix[1, 0] = matrix[3, 2] = 1.0
     values = 3
-    if layout == "csc":
-        sparse = matrix.to_sparse_csc()
-    elif layout == "bsr":
-        sparse, values = matrix.to_sparse_bsr((2, 2)), 8
-    else:
-        sparse = nn.Parameter(matrix.to_sparse())
-
     if layout == "parameter":
-        graph = Functional(lambda x: torch.sparse.mm(sparse, x))
-        graph.matrix, name = sparse, "size/params_bytes"
+        graph, name = Applied(lambda module, x: torch.sparse.mm(module.matrix, x)), "size/params_bytes"
+        graph.matrix = nn.Parameter(matrix.to_sparse())
     else:
-        graph, name = Functional(lambda x: x + 1), "size/buffers_bytes"
+        graph, name = Applied(lambda module, x: x + 1), "size/buffers_bytes"
+        sparse = matrix.to_sparse_csc()
+        if layout == "bsr":
+            sparse, values = matrix.to_sparse_bsr((2, 2)), 8
         graph.register_buffer("matrix", sparse)
     profile = sweeprof.profile(graph, torch.randn(4, 2), [name], progress=False)
     assert profile[name].value == values * 4 + indices * 8
