@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from support.nets import LeNet5
+from support.nets import LeNet5 as LeNet5  # noqa: PLC0414  # one of these models
 
 Made = tuple[Callable[[], nn.Module], tuple[int, ...]]
 """What makes the model, and the shape of its input, batch included."""

@@ -311,8 +311,9 @@ def test_a_layer_with_three_parents() -> None:
 
 def test_tied_weights_count_once_and_compute_twice() -> None:
     module = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 10, bias=False), nn.Linear(10, 4, bias=False))
-    module[1].weight = module[0].weight
-    module[2].weight = nn.Parameter(module[0].weight.detach().t())  # tied by its storage
+    weight: Any = module[0].weight
+    module[1].weight = weight
+    module[2].weight = nn.Parameter(weight.detach().t())  # tied by its storage
     table = counted(module, TensorSpec((2, 3), "int64"))
     assert (table.params, table.params_bytes, table.macs) == (40, 160, 2 * 2 * 3 * 40)
     assert [found.params for found in table.rows] == [0, 40, 0, 0]
