@@ -203,14 +203,9 @@ def efficientnet_b0() -> nn.Module:
     layers: list[nn.Module] = [*convolved(3, 32, 3, 2), nn.SiLU()]
     width = 32
     stages = [
-        (16, 3, 1, 1, 1),
-        (24, 3, 2, 6, 2),
-        (40, 5, 2, 6, 2),
-        (80, 3, 2, 6, 3),
-        (112, 5, 1, 6, 3),
-        (192, 5, 2, 6, 4),
+        (16, 3, 1, 1, 1), (24, 3, 2, 6, 2), (40, 5, 2, 6, 2), (80, 3, 2, 6, 3), (112, 5, 1, 6, 3), (192, 5, 2, 6, 4),
         (320, 3, 1, 6, 1),
-    ]
+    ]  # fmt: skip
     for outputs, kernel, stride, expansion, depth in stages:
         for index in range(depth):
             layers.append(Inverted(width, outputs, kernel, 1 if index else stride, expansion))
@@ -225,11 +220,8 @@ class BertLayer(nn.Module):
         self.heads = heads
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attended, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
-        self.inner, self.outer, self.last = (
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
-            nn.LayerNorm(width),
-        )
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.last = nn.LayerNorm(width)
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
         return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
