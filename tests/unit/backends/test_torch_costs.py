@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sweeprof
 from support.peer_models import MODELS
-from support.torch_modules import Functional, counted, figures
+from support.torch_modules import Applied, Functional, counted, figures
 from sweeprof.backends.torch.costs import COSTS, FREE, does_no_arithmetic, numbers_of
 from sweeprof.backends.torch.dispatch import known_operator
 from sweeprof.backends.torch.training import count_training
@@ -593,20 +593,13 @@ def test_decompositions_and_distances_are_listed(function: Callable[..., Any], s
 # Operators that take functions: control flow, attention with a score function, checkpoints
 
 
-class Weighted(nn.Module):
+def weighted(function: Callable[..., Any]) -> Any:
     """Applies a function to a layer and the inputs."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4, bias=False)
-        self.function = function
-
-    def forward(self, *given: torch.Tensor) -> Any:
-        return self.function(self.layer, *given)
+    return Applied(lambda module, *given: function(module.layer, *given), layer=nn.Linear(4, 4, bias=False))
 
 
 def test_layers_within_have_rows() -> None:
-    table = counted(Weighted(map_over), (3, 4, 4))
+    table = counted(weighted(map_over), (3, 4, 4))
     assert [(row.path, row.call, row.macs) for row in table.rows[1:]] == [("layer", call, 64) for call in range(3)]
 
 
@@ -622,14 +615,14 @@ def loop(layer: nn.Linear, x: torch.Tensor) -> Any:
 
 
 def test_the_branch_that_runs_is_counted() -> None:
-    table = counted(Weighted(branch), torch.ones(4, 4), complete=False)
+    table = counted(weighted(branch), torch.ones(4, 4), complete=False)
     assert (table.macs, table.uncovered) == (2 * 64, {})
     assert table.method == "real forward: what higher_order::cond runs depends on values"
-    assert counted(Weighted(branch), -torch.ones(4, 4), complete=False).macs == 0
+    assert counted(weighted(branch), -torch.ones(4, 4), complete=False).macs == 0
 
 
 def test_a_loop_counts_as_often_as_it_runs() -> None:
-    module = Weighted(loop)
+    module = weighted(loop)
     with torch.no_grad():
         module.layer.weight.copy_(2 * torch.eye(4))
     assert counted(module, torch.full((1, 4), 0.5), complete=False).macs == 2 * 16
@@ -637,7 +630,7 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
 
 @pytest.mark.parametrize(("function", "name"), [(branch, "cond"), (loop, "while_loop")])
 def test_without_values_it_is_listed_and_the_rest_is_counted(function: Any, name: str) -> None:
-    module = Weighted(lambda layer, x: function(layer, layer(x))).to("meta")
+    module = weighted(lambda layer, x: function(layer, layer(x))).to("meta")
     with pytest.warns(sweeprof.UncountedWarning, match=f"no formula for higher_order::{name} ×1"):
         found = sweeprof.profile(module, (4, 4), ["compute/macs", "compute/coverage", "params/total"])
     assert (found["compute/macs"].value, found["compute/macs"].estimator) == (64, "lower bound")
@@ -645,7 +638,7 @@ def test_without_values_it_is_listed_and_the_rest_is_counted(function: Any, name
 
 
 def test_an_exported_branch() -> None:
-    exported = torch.export.export(Weighted(branch).eval(), (torch.ones(4, 4),)).module()
+    exported = torch.export.export(weighted(branch).eval(), (torch.ones(4, 4),)).module()
     assert counted(exported, torch.ones(4, 4), complete=False).macs == 2 * 64
 
 
@@ -727,7 +720,7 @@ def test_a_formula_says_what_an_operator_costs_in_place_of_its_functions() -> No
 
 def test_its_backward_is_estimated_with_the_reason() -> None:
     """Torch compiles such functions for a backward; what they close over is not among the operator's arguments."""
-    module = Weighted(lambda layer, x: scan(lambda c, y: (c + layer(y), y.clone()), x[0], x))
+    module = weighted(lambda layer, x: scan(lambda c, y: (c + layer(y), y.clone()), x[0], x))
     step = count_training(module, Inputs((torch.ones(3, 4, 4),)))
     assert (step.forward_macs, step.backward_macs) == (192, 2 * 192)
     assert step.estimated == "the backward does not run on shapes: the backward of higher_order::scan is not known"

@@ -284,6 +284,9 @@ def test_mixed_types_are_each_counted_in_their_own_bytes() -> None:
     whole = row(table, ROOT).subtree
     assert whole is not None
     assert whole.dtypes == {"float32": 6, "float16": 6}
+    numbers = counted(nn.Linear(4, 2, dtype=torch.complex64), TensorSpec((3, 4), "complex64"))
+    assert (numbers.params, numbers.params_bytes, numbers.flops) == (10, 80, 8 * 24 + 2 * 6)
+    assert numbers.rows[0].input_dtypes == ("complex64",)
 
 
 def test_a_layer_that_is_called_twice_has_a_row_for_each_call() -> None:

@@ -335,10 +335,7 @@ CALLS: dict[str, tuple[Callable[[Draw, str], Call], tuple[Any, ...]]] = {
     "aten::addmm": (added_product, (ones(5), ones(3, 8), ones(8, 5))),
     "aten::_grouped_mm": (grouped_product, (ones(8, 16), ones(2, 16, 8), OFFSETS)),
     "aten::scaled_dot_product_attention": (attention, (ones(2, 4, 5, 8), ones(2, 4, 5, 8), ones(2, 4, 5, 8))),
-    "aten::batch_norm": (
-        batch_norm,
-        (ones(2, 3, 8, 8), ones(3), ones(3), ones(3), ones(3), False, 0.1, 1e-5, True),
-    ),
+    "aten::batch_norm": (batch_norm, (ones(2, 3, 8, 8), ones(3), ones(3), ones(3), ones(3), False, 0.1, 1e-5, True)),
     "aten::layer_norm": (layer_norm, (ones(2, 5, 8), [8], ones(8), ones(8), 1e-5)),
     "aten::group_norm": (group_norm, (ones(2, 4, 8, 8), 2, ones(4), ones(4), 1e-5)),
     "aten::dropout": (dropout, (ones(2, 3), 0.5, False)),
