@@ -583,7 +583,7 @@ def test_layers_of_eight_bits(kind: str) -> None:
     assert (layers.macs, layers.params, layers.params_bytes) == (0, weights + biases, weights + 4 * biases)
 
 
-def sparse_product(module: Any, x: torch.Tensor) -> torch.Tensor:
+def sparse_product(module: Any, x: torch.Tensor) -> Any:
     """With the matrix that the module holds or the one that is given."""
     matrix = getattr(module, "matrix", x)
     return torch.sparse.mm(matrix, module.layer.weight)
@@ -614,7 +614,7 @@ def test_sparse_tensors(layout: str, held: bool) -> None:
 def test_a_sparse_tensor_is_not_counted_as_a_dense_one(layout: str) -> None:
     """A view of it is not possible in inference mode, so that the forward is run outside of it; the backward is estimated."""
 
-    def forward(module: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(module: Any, x: torch.Tensor) -> Any:
         return torch.sparse.mm(module.matrix.t(), module.layer.weight * x)
 
     module = Applied(forward, layer=nn.Linear(2, 4, bias=False))
