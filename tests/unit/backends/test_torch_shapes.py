@@ -452,6 +452,10 @@ def test_a_batch_norm_with_statistics_of_another_type_is_not_answered() -> None:
     assert SHORTCUTS["aten::batch_norm"](tuple(map(on_meta, (given.double(), *held))), {}) is None
 
 
+def test_a_shape_of_another_size_is_not_answered() -> None:
+    assert SHORTCUTS["aten::reshape"]((on_meta(ones(2, 6, 4)), [5, -1]), {}) is None
+
+
 def test_what_fits_both_layouts_is_concatenated_like_channels_last() -> None:
     pixels = ones(1, 1, 1, 2).permute(0, 3, 1, 2)
     assert pixels.is_contiguous()
