@@ -21,14 +21,9 @@ class LeNet5(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.feature_extractor = nn.Sequential(
-            nn.Conv2d(1, 6, 5),
-            nn.Tanh(),
-            nn.AvgPool2d(2),
-            nn.Conv2d(6, 16, 5),
-            nn.Tanh(),
-            nn.AvgPool2d(2),
-            nn.Conv2d(16, 120, 5),
-            nn.Tanh(),
+            *(nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2)),
+            *(nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2)),
+            *(nn.Conv2d(16, 120, 5), nn.Tanh()),
         )
         self.classifier = nn.Sequential(nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10))
 

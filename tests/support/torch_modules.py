@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,21 +52,58 @@ class Functional(nn.Module):
         return self.function(*args, **kwargs)
 
 
-def lenet5() -> nn.Module:
-    """The variant of pytorch-profiler's README: three convolutions, two linear layers, softmax."""
-    features = nn.Sequential(
-        nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2),
-        nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2),
-        nn.Conv2d(16, 120, 5), nn.Tanh(),
-    )  # fmt: skip
-    classifier = nn.Sequential(nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10))
-    layers = OrderedDict[str, nn.Module](features=features, flat=nn.Flatten(), classifier=classifier, out=nn.Softmax(1))
-    return nn.Sequential(layers).eval()
+class Applied(nn.Module):
+    """Layers by name, and a function of them and the inputs as the forward: ``Applied(lambda module, x: …, layer=…)``."""
+
+    def __init__(self, function: Callable[..., Any], **layers: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
 
 
-def toy() -> nn.Module:
-    """A convolution, ReLU, pooling and nothing else."""
-    return nn.Sequential(nn.Conv2d(3, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()).eval()
+IDENTITIES: list[tuple[Any, str]] = [
+    (torch, "bmm"),
+    (torch, "matmul"),
+    (functional, "linear"),
+    (torch.Tensor, "__matmul__"),
+    (nn.Module, "__call__"),
+    (nn.Linear, "forward"),
+]
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """Everything of a module and of torch that could be disturbed; tensors by identity and, where they have values, by value."""
+    modules, parameters = list(module.modules()), list(module.named_parameters())
+    values = [*parameters, *module.named_buffers()]
+    held = [{name: value for name, value in vars(m).items() if not name.startswith("__")} for m in modules]
+    return {
+        "attributes": [{name: id(value) for name, value in own.items()} for own in held],
+        "contents": [{n: list(own[n]) for n in own if isinstance(own[n], dict | list | set)} for own in held],
+        "tensors": [(name, id(t), t.data_ptr(), t.device, t.requires_grad) for name, t in parameters],
+        "versions": [t._version for _, t in parameters],
+        "gradients": [(id(p.grad), None if p.grad is None else p.grad.tolist()) for _, p in parameters],
+        "values": {name: value.tolist() for name, value in values if not value.is_meta},
+        "buffers": [id(buffer) for buffer in module.buffers()],
+        "modes": [(m.training, type(m)) for m in modules],
+        "random": torch.get_rng_state().tolist(),
+        "torch": [getattr(owner, name) for owner, name in IDENTITIES],
+        "grad": torch.is_grad_enabled(),
+        "device": torch.get_default_device(),
+        "modes of torch": torch._C._len_torch_dispatch_stack(),
+    }
+
+
+@contextmanager
+def undisturbed(module: nn.Module, besides: str = "") -> Iterator[None]:
+    """Fails if anything of the module or of torch, ``besides`` one key, is another object or has another value afterwards."""
+    before = state_of(module)
+    yield
+    after = state_of(module)
+    assert {name: after[name] for name in before if name != besides and after[name] != before[name]} == {}
 
 
 def convolved(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -122,10 +159,6 @@ def resnet152() -> nn.Module:
     return resnet(bottleneck, [3, 8, 36, 3], imagenet_stem(), 1000)
 
 
-def resnet18_cifar100() -> nn.Module:
-    return resnet(basic, [2, 2, 2, 2], [*convolved(3, 64, 3), Functional(functional.relu)], 100)
-
-
 def alexnet() -> nn.Module:
     features = [
         nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2),
@@ -170,14 +203,9 @@ def efficientnet_b0() -> nn.Module:
     layers: list[nn.Module] = [*convolved(3, 32, 3, 2), nn.SiLU()]
     width = 32
     stages = [
-        (16, 3, 1, 1, 1),
-        (24, 3, 2, 6, 2),
-        (40, 5, 2, 6, 2),
-        (80, 3, 2, 6, 3),
-        (112, 5, 1, 6, 3),
-        (192, 5, 2, 6, 4),
+        (16, 3, 1, 1, 1), (24, 3, 2, 6, 2), (40, 5, 2, 6, 2), (80, 3, 2, 6, 3), (112, 5, 1, 6, 3), (192, 5, 2, 6, 4),
         (320, 3, 1, 6, 1),
-    ]
+    ]  # fmt: skip
     for outputs, kernel, stride, expansion, depth in stages:
         for index in range(depth):
             layers.append(Inverted(width, outputs, kernel, 1 if index else stride, expansion))
@@ -192,11 +220,8 @@ class BertLayer(nn.Module):
         self.heads = heads
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attended, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
-        self.inner, self.outer, self.last = (
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
-            nn.LayerNorm(width),
-        )
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.last = nn.LayerNorm(width)
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
         return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
@@ -242,20 +267,6 @@ class MyNet(nn.Module):
         x = torch.tanh(self.linear2(x) @ self.weight) + self.linear3[0](self.linear1(x))
         x = self.linear4(self.linear3[1](x))
         return self.linear5["b"](self.linear5["a"](x))
-
-
-class SingleInputNet(nn.Module):
-    """The first example of torchinfo's README."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2, self.drop = nn.Conv2d(1, 10, 5), nn.Conv2d(10, 20, 5), nn.Dropout2d(0.3)
-        self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
-        x = functional.relu(functional.max_pool2d(self.drop(self.conv2(x)), 2)).flatten(1)
-        return functional.log_softmax(self.fc2(functional.relu(self.fc1(x))), 1)
 
 
 class Twice(nn.Module):

@@ -1,35 +1,47 @@
-"""The table of costs: what is in it, and what it says of single operators."""
+"""The table of costs: what is in it, what it says of single operators and of those that take functions, and its documentation."""
 
 from __future__ import annotations
 
+import importlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import _higher_order_ops as higher_order
 from torch import nn
+from torch._higher_order_ops import associative_scan, scan
+from torch._higher_order_ops.hints_wrap import hints_wrapper
+from torch._higher_order_ops.wrap import wrap
+from torch._ops import HigherOrderOperator
 from torch.nn import functional
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
-from support.torch_modules import Functional, counted, figures
+import sweeprof
+from support.peer_models import MODELS
+from support.torch_modules import Applied, Functional, counted, figures
 from sweeprof.backends.torch.costs import COSTS, FREE, does_no_arithmetic, numbers_of
 from sweeprof.backends.torch.dispatch import known_operator
 from sweeprof.backends.torch.training import count_training
 from sweeprof.counting.operators import sums_of_products
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.metrics import compat
+from sweeprof.metrics.metric import Metric
 from sweeprof.results.layers import Training
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-
-OTHER_VERSIONS: frozenset[str] = frozenset()
-"""Names of the table that this version of torch does not have."""
 
 
 @pytest.fixture(scope="module")
@@ -41,35 +53,28 @@ def applied(function: Callable[..., Any], *given: Any, **keywords: Any) -> tuple
     return figures(counted(Functional(function), *given, **keywords))
 
 
-def typed(kind: str, *shape: int) -> TensorSpec:
-    return TensorSpec(shape, kind)
-
-
 def test_nothing_is_both_free_and_counted() -> None:
     assert {name.removeprefix("aten::") for name in COSTS} & FREE == set()
 
 
 def test_every_name_is_an_operator(every_operator: set[str]) -> None:
     """Every elementwise operator is entered with its twin in place, which not all of them have."""
-    unknown = COSTS.keys() - every_operator - OTHER_VERSIONS
+    unknown = COSTS.keys() - every_operator
     assert {name for name in unknown if name.removesuffix("_") not in every_operator & COSTS.keys()} == set()
     assert {name for name in FREE if f"aten::{name}" not in every_operator} == set()
 
 
 @pytest.mark.parametrize(
-    "name", ["transpose", "view.default", "select.int", "split.Tensor", "cat", "embedding", "where.self"]
+    ("name", "is_free"),
+    [
+        *((name, True) for name in "transpose.int view.default select.int split.Tensor".split()),
+        *((name, True) for name in "cat.default embedding.default where.self".split()),
+        *((name, False) for name in "add.Tensor conv2d.default sum.default linalg_inv_ex.default".split()),
+    ],
 )
-def test_views_and_what_moves_data_are_free(name: str) -> None:
+def test_views_and_what_moves_data_are_free(name: str, is_free: bool) -> None:
     operator, _, overload = name.partition(".")
-    assert does_no_arithmetic(
-        getattr(getattr(torch.ops.aten, operator), overload or getattr(torch.ops.aten, operator).overloads()[0])
-    )
-
-
-@pytest.mark.parametrize("name", ["add.Tensor", "conv2d.default", "sum.default", "linalg_inv_ex.default"])
-def test_what_computes_is_not_free(name: str) -> None:
-    operator, _, overload = name.partition(".")
-    assert not does_no_arithmetic(getattr(getattr(torch.ops.aten, operator), overload))
+    assert does_no_arithmetic(getattr(getattr(torch.ops.aten, operator), overload)) == is_free
 
 
 @pytest.mark.parametrize("factor", [1, 4])
@@ -87,35 +92,189 @@ def test_a_sum_of_products_counted_one_by_one(factor: int, length: int, sums: in
     assert sums_of_products(length * sums, sums, numbers_of(tensor), bias=bias) == (length * sums, flops, ops)
 
 
-# Overloads
+# Figures by hand
+
+
+# These are not typed, or for other functions than they take.
+map_over: Any = importlib.import_module("torch._higher_order_ops.map").map
+strict_mode: Any = importlib.import_module("torch._higher_order_ops.strict_mode").strict_mode
+while_loop: Any = higher_order.while_loop
+
+
+def three_times(x: torch.Tensor) -> Any:
+    return while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y @ y), (torch.tensor(0), x))
+
+
+def constant_branch(x: torch.Tensor) -> Any:
+    decides = torch.ones(2, dtype=torch.int64).sum() > 0
+    return torch.cond(decides, square, lambda y: y + 1, (x,))
+
+
+def square(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+def of_integers(x: torch.Tensor) -> Any:
+    y = (x + x) * 3 // 2 - x.sum() + x.cumsum(0) + x.abs() + x.clamp(0, 3)
+    return functional.max_pool2d(y[None, None], 2) > 1
+
+
+MATRIX = (3, 4)
+WHOLE, COMPLEX = TensorSpec(MATRIX, "int64"), TensorSpec(MATRIX, "complex64")
+PLACES = TensorSpec((3,), "int64")
+ROWS = (2, 6, 4)
+"""2 · 6 rows of 4 elements, or 2 · 3 of 8 with three groups: four operations of a norm for each."""
+IMAGE, VOLUME = [(2, 3, 4, 4), (2, 5, 6, 2)], [(2, 3, 4, 4, 4), (2, 5, 6, 7, 3)]
+OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
+    # function, inputs, MACs, FLOPs, textbook operations
+    "add": (lambda x: x + x, [MATRIX], 0, 12, 12),
+    "add in place": (lambda x: x.clone().add_(x), [MATRIX], 0, 12, 12),
+    "add with out": (lambda x: torch.add(x, x, out=torch.empty_like(x)), [MATRIX], 0, 12, 12),
+    "add a number": (lambda x: x + 1, [MATRIX], 0, 12, 12),
+    "added to a number": (lambda x: 1 + x, [MATRIX], 0, 12, 12),
+    "relu in place": (lambda x: torch.relu_(x.clone()), [MATRIX], 0, 12, 12),
+    "clamp": (lambda x: x.clamp(0, 1), [MATRIX], 0, 12, 12),
+    "multiply in place": (lambda x: x.clone().mul_(2), [MATRIX], 0, 12, 12),
+    "broadcast": (lambda x: x - x[0], [MATRIX], 0, 12, 12),
+    "max of two": (lambda x: torch.max(x, x), [MATRIX], 0, 12, 12),
+    "maximum": (lambda x: x.maximum(x), [MATRIX], 0, 12, 12),
+    **{name: (getattr(torch, name), [MATRIX], 0, 12, 12) for name in "sqrt exp log abs neg".split()},
+    **{name: (getattr(torch, name), [MATRIX] * 2, 0, 12, 12) for name in "mul div pow minimum".split()},
+    **{name: (getattr(torch, name), [MATRIX] * 3, 0, 36, 36) for name in "lerp addcmul addcdiv".split()},
+    "rsqrt": (torch.rsqrt, [MATRIX], 0, 12, 24),
+    "product": (lambda x: torch.mm(x, x), [(4, 4)], 64, 128, 112),
+    "product with out": (lambda x: torch.mm(x, x, out=torch.empty_like(x)), [(4, 4)], 64, 128, 112),
+    "nothing added to a product": (lambda x: x.addmm(x, x, beta=0), [(4, 4)], 64, 128, 112),
+    "list": (lambda x: torch._foreach_add([x, x[0]], 1.0), [MATRIX], 0, 16, 16),
+    "list in place": (lambda x: torch._foreach_mul_([x.clone(), x[0].clone()], 2.0), [MATRIX], 0, 16, 16),
+    # without a rule: one operation per element; torch tags only what returns as elementwise
+    "copysign": (torch.copysign, [MATRIX] * 2, 0, 12, 12),
+    "copysign in place": (lambda x, y: x.copysign_(y), [MATRIX] * 2, 0, 12, 12),
+    "copysign with out": (lambda x, y: torch.ops.aten.copysign.out(x, y, out=torch.empty_like(x)), [MATRIX] * 2, 0, 12, 12),
+    # types of numbers
+    "integers": (of_integers, [TensorSpec((4, 4), "int64")], 0, 0, 0),
+    "shifted integers": (lambda x: x << 1, [WHOLE], 0, 0, 0),
+    "shifted integers with out": (lambda x: torch.ops.aten.__lshift__.Scalar_out(x, 1, out=torch.empty_like(x)), [WHOLE], 0, 0, 0),
+    "product of integers": (torch.mm, [WHOLE, TensorSpec((4, 5), "int64")], 60, 0, 105),
+    "complex add": (torch.add, [COMPLEX] * 2, 0, 24, 24),
+    "complex sub": (torch.sub, [COMPLEX] * 2, 0, 24, 24),
+    "complex mul": (torch.mul, [COMPLEX] * 2, 0, 72, 72),
+    "complex div": (torch.div, [COMPLEX] * 2, 0, 132, 132),
+    "complex neg": (torch.neg, [COMPLEX], 0, 24, 24),
+    "complex products": (
+        torch.bmm, [TensorSpec((2, 3, 4), "complex64"), TensorSpec((2, 4, 5), "complex64")],
+        120, 8 * 120, 6 * 120 + 2 * 90
+    ),
+    "complex sum": (lambda x: x.sum(1), [COMPLEX], 0, 24, 18),
+    "polar": (torch.polar, [MATRIX] * 2, 0, 48, 48),
+    "complex of two": (torch.complex, [MATRIX] * 2, 0, 0, 0),
+    # norms
+    "layer norm": (lambda x: functional.layer_norm(x, (4,)), [ROWS], 0, 4 * 48, 5 * 48 + 4 * 12),
+    "layer norm with a weight": (lambda x: functional.layer_norm(x, (4,), torch.ones(4)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 12),
+    "layer norm with a bias": (
+        lambda x: functional.layer_norm(x, (4,), torch.ones(4), torch.ones(4)), [ROWS], 0, 5 * 48, 7 * 48 + 4 * 12
+    ),
+    "group norm": (lambda x: functional.group_norm(x, 3, torch.ones(6)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 6),
+    "group norm with a bias": (
+        lambda x: functional.group_norm(x, 3, torch.ones(6), torch.ones(6)), [ROWS], 0, 5 * 48, 7 * 48 + 4 * 6
+    ),
+    "instance norm": (lambda x: functional.instance_norm(x, weight=torch.ones(6)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 12),
+    # reductions
+    "sum": (torch.sum, [MATRIX], 0, 12, 11),
+    "sums": (lambda x: x.sum(1), [MATRIX], 0, 12, 9),
+    "prod": (torch.prod, [MATRIX], 0, 12, 11),
+    "mean": (torch.mean, [MATRIX], 0, 12, 12),
+    "means": (lambda x: x.mean(1), [MATRIX], 0, 12, 12),
+    "amax": (torch.amax, [MATRIX], 0, 12, 11),
+    "max": (lambda x: x.max(1), [MATRIX], 0, 12, 9),
+    "var": (torch.var, [MATRIX], 0, 48, 48),
+    "vector norm": (torch.linalg.vector_norm, [MATRIX], 0, 24, 24),
+    "logsumexp": (lambda x: x.logsumexp(1), [MATRIX], 0, 12, 3 * 12 + 3),
+    "cumsum": (lambda x: x.cumsum(1), [MATRIX], 0, 12, 12),
+    "trace": (torch.trace, [MATRIX], 0, 3, 2),
+    "argmax": (torch.argmax, [MATRIX], 0, 0, 0),
+    "sort": (lambda x: x.sort(1), [MATRIX], 0, 0, 0),
+    "topk": (lambda x: x.topk(2), [MATRIX], 0, 0, 0),
+    "greater": (lambda x: x > 0, [MATRIX], 0, 0, 0),
+    "median": (torch.median, [MATRIX], 0, 0, 0),
+    # scattering counts where it adds
+    "index_add": (lambda x, i: x.new_zeros(5, 4).index_add(0, i, x), [MATRIX, PLACES], 0, 12, 12),
+    "index_put that adds": (lambda x, i: x.new_zeros(5, 4).index_put((i,), x, accumulate=True), [MATRIX, PLACES], 0, 12, 12),
+    "index_put in place that adds": (
+        lambda x, i: x.new_zeros(5, 4).index_put_((i,), x, accumulate=True), [MATRIX, PLACES], 0, 12, 12
+    ),
+    "index_put": (lambda x, i: x.new_zeros(5, 4).index_put((i,), x), [MATRIX, PLACES], 0, 0, 0),
+    "index_copy": (lambda x, i: x.new_zeros(5, 4).index_copy(0, i, x), [MATRIX, PLACES], 0, 0, 0),
+    "scatter_add": (lambda x, i: x.new_zeros(5, 4).scatter_add(0, i[:, None].expand(3, 4), x), [MATRIX, PLACES], 0, 12, 12),
+    "scatter_reduce": (
+        lambda x, i: x.new_zeros(5, 4).scatter_reduce(0, i[:, None].expand(3, 4), x, "amax"), [MATRIX, PLACES], 0, 12, 12
+    ),
+    "scatter": (lambda x, i: x.new_zeros(5, 4).scatter(0, i[:, None].expand(3, 4), x), [MATRIX, PLACES], 0, 0, 0),
+    "scatter that adds": (
+        lambda x, i: x.new_zeros(5, 4).scatter(0, i[:, None].expand(3, 4), x, reduce="add"), [MATRIX, PLACES], 0, 12, 12
+    ),
+    "index": (lambda x, i: x[i], [MATRIX, PLACES], 0, 0, 0),
+    "index_select": (lambda x, i: x.index_select(0, i), [MATRIX, PLACES], 0, 0, 0),
+    # 2 · 3 · 5 · 6 places in an image, 7 times as many in a volume
+    "bilinear samples": (partial(functional.grid_sample, align_corners=False), IMAGE, 0, 7 * 180, 7 * 180),
+    "nearest samples": (partial(functional.grid_sample, mode="nearest", align_corners=False), IMAGE, 0, 0, 0),
+    "bicubic samples": (partial(functional.grid_sample, mode="bicubic", align_corners=False), IMAGE, 0, 31 * 180, 31 * 180),
+    "trilinear samples": (partial(functional.grid_sample, align_corners=False), VOLUME, 0, 15 * 1260, 15 * 1260),
+    "convolution over time": (torch.conv_tbc, [(6, 2, 3), (3, 3, 4), (4,)], 4 * 2 * 4 * 9, 2 * 288 + 32, 2 * 288),
+    # operators that take functions, which run as often as they are called, whatever the values
+    "wrap": (lambda x: wrap(torch.mm, x, x), [(4, 4)], 64, 128, 112),
+    "hints_wrapper": (lambda x: hints_wrapper(square, (x,), {}, hints={}), [(4, 4)], 64, 128, 112),
+    "strict_mode": (lambda x: strict_mode(square, (x,)), [(4, 4)], 64, 128, 112),
+    "checkpoint": (lambda x: checkpoint(square, x, use_reentrant=False), [(4, 4)], 64, 128, 112),
+    "nested region": (torch.compiler.nested_compile_region(square), [(4, 4)], 64, 128, 112),
+    "constant branch": (constant_branch, [(4, 4)], 64, 128, 112),
+    "map": (lambda x: map_over(square, x), [(3, 4, 4)], 3 * 64, 3 * 128, 3 * 112),
+    "scan": (lambda x: scan(lambda kept, y: (kept @ y, y.clone()), x[0], x), [(3, 4, 4)], 3 * 64, 3 * 128, 3 * 112),
+    "while_loop": (three_times, [(4, 4)], 3 * 64, 3 * 128, 3 * 112),
+    # eight elements in a tree: 4 + 2 + 1 products upwards, 1 + 3 downwards
+    "associative_scan": (partial(associative_scan, torch.mul, dim=0, combine_mode="generic"), [(8, 4)], 0, 11 * 4, 11 * 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "given", "macs", "flops", "ops"), OPERATORS.values(), ids=OPERATORS)
+def test_an_operator_by_hand(function: Callable[..., Any], given: list[Any], macs: int, flops: int, ops: int) -> None:
+    assert applied(function, *given) == (macs, flops, ops)
 
 
 @pytest.mark.parametrize(
-    "function",
+    "check",
     [
-        lambda x: x + x,
-        lambda x: x.clone().add_(x),
-        lambda x: torch.add(x, x, out=torch.empty_like(x)),
-        lambda x: x + 1,
-        lambda x: 1 + x,
-        lambda x: torch.relu_(x.clone()),
-        lambda x: x.clamp(0, 1),
-        lambda x: x.clone().mul_(2),
-        lambda x: x - x[0],
-        lambda x: torch.max(x, x),
-        lambda x: x.maximum(x),
+        lambda x: torch._is_all_true(x > 0),
+        lambda x: torch._is_any_true(x > 0),
+        lambda x: torch._assert_async((x > 0).all(), "positive"),
+        lambda x: torch.ops.aten._functional_assert_async.msg((x > 0).all(), "positive", x),
+        lambda x: torch.isin(x, x),
+        lambda x: x.is_same_size(x),
+        lambda x: x.clone().ge_(0),
+        lambda x: x.new_empty(3, 4).uniform_(),
+        lambda x: torch.slice_copy(x, 0, 1, 2),
     ],
 )
-def test_in_place_and_out_and_scalar_overloads(function: Callable[..., Any]) -> None:
-    assert applied(function, (3, 4)) == (0, 12, 12)
+def test_checks_and_copies_do_no_arithmetic(check: Callable[[torch.Tensor], Any]) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        check(x)
+        return x + 1
+
+    assert applied(forward, MATRIX) == (0, 12, 12)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [lambda x: torch.mm(x, x), lambda x: torch.mm(x, x, out=torch.empty_like(x)), lambda x: x.addmm(x, x, beta=0)],
-)
-def test_products_with_out_or_with_nothing_added(function: Callable[..., Any]) -> None:
-    assert applied(function, (4, 4)) == (64, 128, 112)
+def test_the_weight_of_a_normalised_layer_is_computed_at_every_call() -> None:
+    module = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 3, bias=False)).eval()
+    rows, elements = 3, 12
+    assert counted(module, (2, 4)).flops == 2 * 2 * 12 + 3 * elements + 2 * rows
+
+
+def test_an_affine_grid_is_a_product_of_positions_and_a_matrix() -> None:
+    table = applied(lambda x: functional.affine_grid(x, [2, 3, 4, 5], align_corners=False), (2, 2, 3))
+    assert table[0] == 2 * 4 * 5 * 2 * 3
+
+
+# What writes in place or into ``out``
 
 
 def overloads(name: str) -> Iterator[Any]:
@@ -165,202 +324,6 @@ def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_o
     assert [str(func) for func, known in operators.items() if not known.is_covered and not known.is_composite] == []
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        torch.copysign,
-        lambda x, y: x.copysign_(y),  # torch tags only what returns as elementwise
-        lambda x, y: torch.ops.aten.copysign.out(x, y, out=torch.empty_like(x)),
-    ],
-)
-def test_an_elementwise_operator_without_a_rule_takes_one_operation_per_element(
-    write: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> None:
-    assert applied(write, (3, 4), (3, 4)) == (0, 12, 12)
-
-
-def test_a_shift_that_writes_into_out_is_covered() -> None:
-    def shifted(x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.ops.aten.__lshift__.Scalar_out(x, 1, out=torch.empty_like(x))
-        return result
-
-    assert applied(shifted, typed("int64", 3, 4)) == applied(lambda x: x << 1, typed("int64", 3, 4)) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        lambda x: torch._is_all_true(x > 0),
-        lambda x: torch._is_any_true(x > 0),
-        lambda x: torch._assert_async((x > 0).all(), "positive"),
-        lambda x: torch.ops.aten._functional_assert_async.msg((x > 0).all(), "positive", x),
-        lambda x: torch.isin(x, x),
-        lambda x: x.is_same_size(x),
-        lambda x: x.clone().ge_(0),
-        lambda x: x.new_empty(3, 4).uniform_(),
-        lambda x: torch.slice_copy(x, 0, 1, 2),
-    ],
-)
-def test_checks_and_copies_do_no_arithmetic(check: Callable[[torch.Tensor], Any]) -> None:
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        check(x)
-        return x + 1
-
-    assert applied(forward, (3, 4)) == (0, 12, 12)
-
-
-def test_lists_of_tensors() -> None:
-    assert applied(lambda x: torch._foreach_add([x, x[0]], 1.0), (3, 4)) == (0, 16, 16)
-
-    def in_place(x: torch.Tensor) -> torch.Tensor:
-        parts = [x.clone(), x[0].clone()]
-        torch._foreach_mul_(parts, 2.0)
-        return parts[0]
-
-    assert applied(in_place, (3, 4)) == (0, 16, 16)
-
-
-# Types of numbers
-
-
-def test_integers_take_no_floating_point_operations() -> None:
-    def forward(x: torch.Tensor) -> Any:
-        y = (x + x) * 3 // 2 - x.sum() + x.cumsum(0) + x.abs() + x.clamp(0, 3)
-        return functional.max_pool2d(y[None, None], 2) > 1
-
-    assert applied(forward, typed("int64", 4, 4)) == (0, 0, 0)
-
-
-def test_integer_products_are_multiply_accumulates_and_no_flops() -> None:
-    assert applied(torch.mm, typed("int64", 3, 4), typed("int64", 4, 5)) == (60, 0, 105)
-
-
-COMPLEX = [
-    (torch.add, 2, 2), (torch.sub, 2, 2), (torch.mul, 2, 6), (torch.div, 2, 11), (torch.neg, 1, 2),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("function", "operands", "each"), COMPLEX)
-def test_complex_elements(function: Callable[..., Any], operands: int, each: int) -> None:
-    assert applied(function, *[typed("complex64", 3, 4)] * operands) == (0, 12 * each, 12 * each)
-
-
-def test_complex_products_sums_and_polar_numbers() -> None:
-    given_types = typed("complex64", 2, 3, 4), typed("complex64", 2, 4, 5)
-    assert applied(torch.bmm, *given_types) == (120, 8 * 120, 6 * 120 + 2 * 90)
-    assert applied(lambda x: x.sum(1), typed("complex64", 3, 4)) == (0, 24, 18)
-    assert applied(torch.polar, (3, 4), (3, 4)) == (0, 48, 48)
-    assert applied(torch.complex, (3, 4), (3, 4)) == (0, 0, 0)
-
-
-# Norms
-
-
-@pytest.mark.parametrize(
-    ("function", "affine", "ops"),
-    [
-        (lambda x: functional.layer_norm(x, (4,)), 4, 5),
-        (lambda x: functional.layer_norm(x, (4,), torch.ones(4)), 5, 6),
-        (lambda x: functional.layer_norm(x, (4,), torch.ones(4), torch.ones(4)), 5, 7),
-        (lambda x: functional.group_norm(x, 3, torch.ones(6)), 5, 6),
-        (lambda x: functional.group_norm(x, 3, torch.ones(6), torch.ones(6)), 5, 7),
-        (lambda x: functional.instance_norm(x, weight=torch.ones(6)), 5, 6),
-    ],
-)
-def test_norms_with_a_weight_alone(function: Callable[..., Any], affine: int, ops: int) -> None:
-    """Of 2 · 6 · 4 elements in 2 · 6 rows, with three groups in 2 · 3; four operations more for each row."""
-    rows = 2 * 3 if "group_norm" in function.__code__.co_names else 2 * 6
-    assert applied(function, (2, 6, 4)) == (0, affine * 48, ops * 48 + 4 * rows)
-
-
-# Reductions
-
-
-@pytest.mark.parametrize(
-    ("function", "flops", "ops"),
-    [
-        (torch.sum, 12, 11),
-        (lambda x: x.sum(1), 12, 9),
-        (torch.prod, 12, 11),
-        (torch.mean, 12, 12),
-        (lambda x: x.mean(1), 12, 12),
-        (torch.amax, 12, 11),
-        (lambda x: x.max(1), 12, 9),
-        (torch.var, 48, 48),
-        (torch.linalg.vector_norm, 24, 24),
-        (lambda x: x.logsumexp(1), 12, 3 * 12 + 3),
-        (lambda x: x.cumsum(1), 12, 12),
-        (torch.trace, 3, 2),
-        (torch.argmax, 0, 0),
-        (lambda x: x.sort(1), 0, 0),
-        (lambda x: x.topk(2), 0, 0),
-        (lambda x: x > 0, 0, 0),
-        (torch.median, 0, 0),
-    ],
-)
-def test_reductions(function: Callable[..., Any], flops: int, ops: int) -> None:
-    assert applied(function, (3, 4)) == (0, flops, ops)
-
-
-def test_the_weight_of_a_normalised_layer_is_computed_at_every_call() -> None:
-    module = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 3, bias=False)).eval()
-    rows, elements = 3, 12
-    assert counted(module, (2, 4)).flops == 2 * 2 * 12 + 3 * elements + 2 * rows
-
-
-@pytest.mark.parametrize(
-    ("function", "work"),
-    [
-        (lambda x, i: x.new_zeros(5, 4).index_add(0, i, x), 12),
-        (lambda x, i: x.new_zeros(5, 4).index_put((i,), x, accumulate=True), 12),
-        (lambda x, i: x.new_zeros(5, 4).index_put_((i,), x, accumulate=True), 12),
-        (lambda x, i: x.new_zeros(5, 4).index_put((i,), x), 0),
-        (lambda x, i: x.new_zeros(5, 4).index_copy(0, i, x), 0),
-        (lambda x, i: x.new_zeros(5, 4).scatter_add(0, i[:, None].expand(3, 4), x), 12),
-        (lambda x, i: x.new_zeros(5, 4).scatter_reduce(0, i[:, None].expand(3, 4), x, "amax"), 12),
-        (lambda x, i: x.new_zeros(5, 4).scatter(0, i[:, None].expand(3, 4), x), 0),
-        (lambda x, i: x.new_zeros(5, 4).scatter(0, i[:, None].expand(3, 4), x, reduce="add"), 12),
-        (lambda x, i: x[i], 0),
-        (lambda x, i: x.index_select(0, i), 0),
-    ],
-)
-def test_scattering_counts_where_it_adds(function: Callable[..., Any], work: int) -> None:
-    assert applied(function, (3, 4), typed("int64", 3)) == (0, work, work)
-
-
-@pytest.mark.parametrize(("mode", "each"), [("bilinear", 7), ("nearest", 0), ("bicubic", 31)])
-def test_sampling_a_grid(mode: str, each: int) -> None:
-    def sampled(x: torch.Tensor, grid: torch.Tensor) -> Any:
-        return functional.grid_sample(x, grid, mode=mode, align_corners=False)
-
-    assert applied(sampled, (2, 3, 4, 4), (2, 5, 6, 2))[1] == each * 2 * 3 * 5 * 6
-    if mode == "bilinear":
-        assert applied(sampled, (2, 3, 4, 4, 4), (2, 5, 6, 7, 3))[1] == 15 * 2 * 3 * 5 * 6 * 7
-
-
-def test_an_affine_grid_is_a_product_of_positions_and_a_matrix() -> None:
-    table = applied(lambda x: functional.affine_grid(x, [2, 3, 4, 5], align_corners=False), (2, 2, 3))
-    assert table[0] == 2 * 4 * 5 * 2 * 3
-
-
-@pytest.mark.parametrize(
-    ("function", "shapes"),
-    [
-        (torch.cdist, [(3, 4), (5, 4)]),
-        (functional.pdist, [(4, 3)]),
-        (torch.dist, [(3, 4), (3, 4)]),
-        (lambda x: torch.renorm(x, 2, 0, 1.0), [(4, 6)]),
-    ],
-)
-def test_rare_operators_are_listed(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> None:
-    table = counted(Functional(function), *shapes, complete=False)
-    assert len(table.uncovered) == 1
-
-
-def test_a_temporal_convolution() -> None:
-    assert applied(torch.conv_tbc, (6, 2, 3), (3, 3, 4), (4,)) == (4 * 2 * 4 * 9, 2 * 288 + 32, 2 * 288)
-
-
 # Fourier transforms
 
 
@@ -381,7 +344,7 @@ def test_fourier_transforms(
 ) -> None:
     """``5 n log2 n`` by Cooley and Tukey, half of it with a real side."""
     expected = 2 * round(share * points * math.log2(points))
-    assert applied(function, typed(kind, *shape))[1] == expected
+    assert applied(function, TensorSpec(shape, kind))[1] == expected
 
 
 # Sparse tensors: on real tensors, as on meta they do not tell how much they store
@@ -411,18 +374,6 @@ def test_only_what_a_sparse_matrix_stores_is_multiplied(
     assert table.flops >= 2 * macs
     assert table.ops is not None
     assert table.ops >= 0
-
-
-def test_quantised_operators_are_listed() -> None:
-    """Those of torch.ao, which torch is going to remove; the modules run for real."""
-    into: Any = torch.ao.nn.quantized.Quantize(0.1, 0, torch.quint8)  # type: ignore[no-untyped-call]
-    linear: Any = torch.ao.nn.quantized.Linear(4, 8)  # type: ignore[no-untyped-call]
-    static = nn.Sequential(into, linear, torch.ao.nn.quantized.DeQuantize())
-    table = counted(static, (3, 4), complete=False)
-    assert (table.uncovered, table.macs, table.params) == ({"quantized::linear": 1}, 0, 4 * 8 + 8)
-    dynamic = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 8)).eval(), {nn.Linear})  # type: ignore[no-untyped-call]
-    table = counted(dynamic, (3, 4), complete=False)
-    assert (table.uncovered, table.macs, table.params) == ({"quantized::linear_dynamic": 1}, 0, 4 * 8 + 8)
 
 
 # Backwards
@@ -614,10 +565,177 @@ def test_a_triangular_system_is_solved_by_substitution() -> None:
 # What has no formula
 
 
+MATRICES: list[Any] = [(4, 4)]
+
+
 @pytest.mark.parametrize(
-    "function", [torch.linalg.inv, torch.linalg.svd, torch.linalg.qr, torch.linalg.eigh, torch.linalg.matrix_exp]
+    ("function", "shapes"),
+    [
+        (torch.linalg.inv, MATRICES),
+        (torch.linalg.svd, MATRICES),
+        (torch.linalg.svdvals, MATRICES),
+        (torch.linalg.qr, MATRICES),
+        (torch.linalg.eigh, MATRICES),
+        (torch.linalg.matrix_exp, MATRICES),
+        (torch.cdist, [(3, 4), (5, 4)]),
+        (functional.pdist, [(4, 3)]),
+        (torch.dist, [(3, 4), (3, 4)]),
+        (lambda x: torch.renorm(x, 2, 0, 1.0), [(4, 6)]),
+    ],
 )
-def test_decompositions_are_listed(function: Callable[..., Any]) -> None:
-    table = counted(Functional(function), (4, 4), complete=False)
+def test_decompositions_and_distances_are_listed(function: Callable[..., Any], shapes: list[Any]) -> None:
+    table = counted(Functional(function), *shapes, complete=False)
     assert len(table.uncovered) == 1
     assert figures(table) == (0, 0, 0)
+
+
+# Operators that take functions: control flow, attention with a score function, checkpoints
+
+
+def weighted(function: Callable[..., Any]) -> Any:
+    """Applies a function to a layer and the inputs."""
+    return Applied(lambda module, *given: function(module.layer, *given), layer=nn.Linear(4, 4, bias=False))
+
+
+def test_layers_within_have_rows() -> None:
+    table = counted(weighted(map_over), (3, 4, 4))
+    assert [(row.path, row.call, row.macs) for row in table.rows[1:]] == [("layer", call, 64) for call in range(3)]
+
+
+# Values that decide
+
+
+def branch(layer: nn.Linear, x: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda y: layer(layer(y)), lambda y: y + 1, (x,))
+
+
+def loop(layer: nn.Linear, x: torch.Tensor) -> Any:
+    return while_loop(lambda y: y.sum() < 8, lambda y: (layer(y),), (x,))
+
+
+def test_the_branch_that_runs_is_counted() -> None:
+    table = counted(weighted(branch), torch.ones(4, 4), complete=False)
+    assert (table.macs, table.uncovered) == (2 * 64, {})
+    assert table.method == "real forward: what higher_order::cond runs depends on values"
+    assert counted(weighted(branch), -torch.ones(4, 4), complete=False).macs == 0
+
+
+def test_a_loop_counts_as_often_as_it_runs() -> None:
+    module = weighted(loop)
+    with torch.no_grad():
+        module.layer.weight.copy_(2 * torch.eye(4))
+    assert counted(module, torch.full((1, 4), 0.5), complete=False).macs == 2 * 16
+
+
+@pytest.mark.parametrize(("function", "name"), [(branch, "cond"), (loop, "while_loop")])
+def test_without_values_it_is_listed_and_the_rest_is_counted(function: Any, name: str) -> None:
+    module = weighted(lambda layer, x: function(layer, layer(x))).to("meta")
+    with pytest.warns(sweeprof.UncountedWarning, match=f"no formula for higher_order::{name} ×1"):
+        found = sweeprof.profile(module, (4, 4), ["compute/macs", "compute/coverage", "params/total"])
+    assert (found["compute/macs"].value, found["compute/macs"].estimator) == (64, "lower bound")
+    assert found["params/total"].value == 16
+
+
+def test_an_exported_branch() -> None:
+    exported = torch.export.export(weighted(branch).eval(), (torch.ones(4, 4),)).module()
+    assert counted(exported, torch.ones(4, 4), complete=False).macs == 2 * 64
+
+
+# Attention
+
+
+def causal(batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return query >= key
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_flex_attention_is_counted_like_any_other_attention(masked: bool, device: str) -> None:
+    def attended(x: torch.Tensor) -> Any:
+        mask = create_block_mask(causal, 1, 1, 128, 128, device=x.device.type) if masked else None
+        return flex_attention(x, x, x, block_mask=mask)
+
+    given = torch.zeros(1, 2, 128, 16, device=device)
+    dense = counted(Functional(lambda x: functional.scaled_dot_product_attention(x, x, x)), given)
+    table = counted(Functional(attended), given)
+    assert figures(table) == figures(dense)
+    meta = given.to("meta")
+    with FlopCounterMode(display=False) as counter:
+        functional.scaled_dot_product_attention(meta, meta, meta)
+    assert 2 * table.macs == counter.get_total_flops() == 4 * 2 * 128 * 128 * 16
+
+
+def test_a_score_function_is_counted_for_every_score() -> None:
+    x = torch.zeros(1, 2, 128, 16)
+    plain = figures(counted(Functional(lambda x: flex_attention(x, x, x)), x))
+    scored = Functional(lambda x: flex_attention(x, x, x, score_mod=lambda score, b, h, q, k: score * 2.0))
+    assert figures(counted(scored, x)) == (plain[0], plain[1] + 2 * 128 * 128, plain[2] + 2 * 128 * 128)
+
+
+def test_flex_attention_is_as_before_afterwards() -> None:
+    import torch.nn.attention.flex_attention as flex
+
+    before = dict(vars(flex))
+    counted(Functional(lambda x: flex_attention(x, x, x)), (1, 2, 128, 16))
+    assert dict(vars(flex)) == before
+
+
+# Others
+
+
+class Opaque(HigherOrderOperator):
+    """An operator of a user's own that runs a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__("opaque")  # type: ignore[no-untyped-call]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = super().__call__(x)  # type: ignore[no-untyped-call]
+        return result
+
+
+opaque = Opaque()
+
+
+@opaque.py_impl(torch._C.DispatchKey.CompositeExplicitAutograd)
+def _opaque(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def test_one_without_functions_is_listed_by_its_name() -> None:
+    table = counted(Functional(lambda x: opaque(x) @ x), (4, 4), complete=False)
+    assert (table.macs, table.uncovered, table.coverage) == (64, {"higher_order::opaque": 1}, 0.5)
+
+
+def test_a_formula_says_what_an_operator_costs_in_place_of_its_functions() -> None:
+    formulas = {
+        "higher_order::opaque": lambda args, kwargs, output: sweeprof.Cost(macs=5),
+        "higher_order::map_impl": lambda args, kwargs, output: sweeprof.Cost(macs=7),
+    }
+    module = Functional(lambda x: (opaque(x), map_over(lambda y: y @ y, x)))
+    found = sweeprof.profile(module, (3, 4, 4), ["compute/macs"], formulas=formulas, strict="error")
+    assert found["compute/macs"].value == 12
+
+
+def test_its_backward_is_estimated_with_the_reason() -> None:
+    """Torch compiles such functions for a backward; what they close over is not among the operator's arguments."""
+    module = weighted(lambda layer, x: scan(lambda c, y: (c + layer(y), y.clone()), x[0], x))
+    step = count_training(module, Inputs((torch.ones(3, 4, 4),)))
+    assert (step.forward_macs, step.backward_macs) == (192, 2 * 192)
+    assert step.estimated == "the backward does not run on shapes: the backward of higher_order::scan is not known"
+
+
+# docs/counting.md says what the code does
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("model", "column"), [("lenet5", 1), ("resnet18_c100_functional_relu", 2)])
+def test_the_conventions_have_the_figures_of_the_page(model: str, column: int) -> None:
+    make, shape = MODELS[model]
+    table = counted(make().eval(), shape)
+    shown = dict(re.findall(rf"^\| `compat/(\w+)` \|.*?(?:\| ([\d,]+)[^|]*){{{column}}}", PAGE, re.MULTILINE))
+    conventions = {name: value for name, value in vars(compat).items() if isinstance(value, Metric)}
+    ours = {name: f"{convention({'layers': table}):,}" for name, convention in conventions.items()}
+    assert shown == ours

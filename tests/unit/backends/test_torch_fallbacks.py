@@ -7,7 +7,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import sweeprof
-from support.torch_modules import Functional, Twice
+from support.torch_modules import Applied, Functional, undisturbed
 from sweeprof.backends.torch.training import count_training
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerTable
@@ -64,43 +64,24 @@ def mlp() -> nn.Sequential:
 MLP_MACS = {"0": 3 * 4 * 8, "2": 3 * 8 * 2}
 
 
-@contextmanager
-def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Fails where anything of the module is another object or has another value afterwards."""
-
-    def state() -> list[Any]:
-        modules = list(module.modules())
-        held = [{name: value for name, value in vars(m).items() if not name.startswith("__")} for m in modules]
-        containers = [{n: list(v) for n, v in d.items() if isinstance(v, dict | list | set)} for d in held]
-        flags = [(m.training, type(m)) for m in modules]
-        grads = [(id(p), type(p), p.grad, p.requires_grad, p.device) for p in module.parameters()]
-        return [[{n: id(v) for n, v in d.items()} for d in held], containers, flags, grads]
-
-    before = state()
-    yield
-    assert state() == before
-
-
 # Models that raise
 
 
-class Raises(nn.Module):
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.linear, self.norm, self.error = nn.Linear(4, 4), nn.BatchNorm1d(4), error
+def raising(error: Exception) -> Any:
+    def forward(module: Any, x: torch.Tensor) -> None:
+        module.last = module.norm(module.linear(x))
+        raise error
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.last = self.norm(self.linear(x))
-        raise self.error
+    return Applied(forward, linear=nn.Linear(4, 4), norm=nn.BatchNorm1d(4))
 
 
 @pytest.mark.parametrize("error", [KeyError("mine"), ArithmeticError("mine"), NotImplementedError("mine")])
 @pytest.mark.parametrize("metrics", ["static", "training", ["latency/forward"]])
 def test_a_model_that_raises(error: Exception, metrics: Any) -> None:
-    module = Raises(error).train()
+    module = raising(error).train()
     module.linear.register_forward_hook(lambda *_: None)
     statistics = [buffer.clone() for buffer in module.buffers()]
-    with undisturbed(module):
+    with undisturbed(module, besides="versions"):  # a step of training writes the weights back
         with pytest.raises(type(error), match="mine") as caught:
             sweeprof.profile(module, (3, 4), metrics)
         assert caught.value is error
@@ -113,7 +94,7 @@ def test_a_model_that_raises(error: Exception, metrics: Any) -> None:
 def test_the_parameters_of_a_model_that_raises(device: str) -> None:
     """They need no forward, which raises as soon as something else is asked for."""
     batch = (torch.ones(3, 4), torch.zeros(3, dtype=torch.long))
-    profiler = sweeprof.Profiler(Raises(KeyError("mine")).to(device), [batch])
+    profiler = sweeprof.Profiler(raising(KeyError("mine")).to(device), [batch])
     assert {name: profiler.compute(name).value for name in WEIGHTS} == {
         "params/total": 28,
         "params/trainable": 28,
@@ -125,22 +106,15 @@ def test_the_parameters_of_a_model_that_raises(device: str) -> None:
         with pytest.raises(KeyError, match="mine"):
             profiler.compute("compute/macs")
         with pytest.raises(KeyError, match="mine"):
-            sweeprof.profile(Raises(KeyError("mine")), (3, 4), ["params/total", "compute/macs"])
+            sweeprof.profile(raising(KeyError("mine")), (3, 4), ["params/total", "compute/macs"])
 
 
 def test_a_model_on_meta_that_raises_says_what() -> None:
     """Whether its forward needs values or has a bug cannot be told there."""
-    module = Raises(KeyError("mine")).to("meta")
+    module = raising(KeyError("mine")).to("meta")
     with undisturbed(module):
         said = reason(module, (3, 4))
     assert "the model is on the meta device: KeyError: 'mine'" in said
-
-
-def test_statistics_on_meta() -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to("meta")
-    with undisturbed(module):
-        layers = table(module, (3, 4))
-    assert (layers.method, layers.macs, layers.params, layers.buffers) == ("shapes", 48, 28, 9)
 
 
 def test_inputs_of_the_wrong_shape_are_the_models_error() -> None:
@@ -151,36 +125,32 @@ def test_inputs_of_the_wrong_shape_are_the_models_error() -> None:
 # Values that shapes do not have
 
 
-class Kept(nn.Module):
+def kept() -> nn.Module:
     """Its second layer sees as many rows as have a positive sum."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        module.first(x)
+        return module.second(x[x.sum(1) > 0])
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.first(x)
-        out: torch.Tensor = self.second(x[x.sum(1) > 0])
-        return out
+    return Applied(forward, first=nn.Linear(4, 4), second=nn.Linear(4, 2))
 
 
-class Until(nn.Module):
+def until() -> nn.Module:
     """Repeats its layer until a value allows to stop."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4, bias=False)
-        nn.init.eye_(self.layer.weight)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(module: Any, x: torch.Tensor) -> torch.Tensor:
         while x.max() < 8:
-            x = 2 * self.layer(x)
+            x = 2 * module.layer(x)
         return x
+
+    layer = nn.Linear(4, 4, bias=False)
+    nn.init.eye_(layer.weight)
+    return Applied(forward, layer=layer)
 
 
 def test_shapes_that_depend_on_values() -> None:
     x = torch.tensor([[1.0] * 4, [-1.0] * 4, [2.0] * 4])
-    module = Kept()
+    module = kept()
     with undisturbed(module):
         layers = table(module, x)
     assert layers.method.startswith("real forward: ")
@@ -190,7 +160,7 @@ def test_shapes_that_depend_on_values() -> None:
 
 
 def test_control_flow_that_depends_on_values() -> None:
-    layers = table(Until(), torch.ones(1, 4))
+    layers = table(until(), torch.ones(1, 4))
     assert layers.method.startswith("real forward: ")
     assert [(row.path, row.call, row.macs) for row in layers.rows] == [
         (ROOT, 0, 0),
@@ -200,7 +170,7 @@ def test_control_flow_that_depends_on_values() -> None:
     ]
 
 
-@pytest.mark.parametrize("module", [Kept(), Until()])
+@pytest.mark.parametrize("module", [kept(), until()])
 def test_values_are_not_there_on_meta(module: nn.Module) -> None:
     module = module.to("meta")
     said = reason(module, torch.ones(1, 4))
@@ -208,13 +178,13 @@ def test_values_are_not_there_on_meta(module: nn.Module) -> None:
 
 
 def test_layers_are_there_where_the_forward_cannot_be_traced() -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Until(), nn.BatchNorm1d(4))).to("meta")
+    module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(until(), nn.BatchNorm1d(4))).to("meta")
     layers = sweeprof.profile(module, (3, 4), ["params/total"]).layers
     assert [(row.path, row.type, row.params, row.buffers) for row in layers.rows] == [
         (ROOT, "Sequential", 0, 0),
         ("0", "Linear", 20, 0),
         ("1", "Sequential", 0, 0),
-        ("1.0", "Until", 0, 0),
+        ("1.0", "Applied", 0, 0),
         ("1.0.layer", "Linear", 16, 0),
         ("1.1", "BatchNorm1d", 8, 9),
     ]
@@ -234,7 +204,7 @@ def test_layers_are_there_where_the_forward_cannot_be_traced() -> None:
 
 
 def test_a_real_model_with_inputs_on_meta_is_run_on_zeros() -> None:
-    layers = table(Kept(), torch.ones(3, 4, device="meta"))
+    layers = table(kept(), torch.ones(3, 4, device="meta"))
     assert layers.method.startswith("real forward: ")
     assert macs_by_path(layers) == {"first": 3 * 16}
 
@@ -309,21 +279,29 @@ def test_a_constant_that_was_overwritten_has_no_values(read: Any) -> None:
     assert layers.macs == 4 * 3 * 4 * 2
 
 
-def test_a_constant_may_be_filled_layer_by_layer() -> None:
+def filled_layer_by_layer(x: torch.Tensor) -> torch.Tensor:
     """As transformers fills its caches, and the rows of experts."""
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        joined = torch.zeros(4, 3, 3, device=x.device)
-        for index in range(4):
-            joined[index] = x @ x
-        return joined[1:].flatten(1) @ joined[0].view(9, 1)
-
-    for device in ("cpu", "meta"):
-        layers = table(Functional(forward), torch.ones(3, 3, device=device))
-        assert (layers.method, layers.macs) == ("shapes", 4 * 27 + 3 * 9)
+    joined = torch.zeros(4, 3, 3, device=x.device)
+    for index in range(4):
+        joined[index] = x @ x
+    return joined[1:].flatten(1) @ joined[0].view(9, 1)
 
 
-def test_a_constant_that_was_overwritten_is_live_no_longer_than_it_is_referred_to() -> None:
+def written_into(x: torch.Tensor) -> torch.Tensor:
+    joined = torch.zeros(3, 4)
+    joined[:, 1:] = x @ x
+    return joined
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("forward", "macs"), [(filled_layer_by_layer, 4 * 27 + 3 * 9), (written_into, 27)])
+def test_what_depends_on_the_input_may_be_written_into_a_constant(forward: Any, macs: int, device: str) -> None:
+    layers = table(Functional(forward), torch.ones(3, 3, device=device))
+    assert (layers.method, layers.macs) == ("shapes", macs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_constant_that_was_overwritten_is_live_no_longer_than_it_is_referred_to(device: str) -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         for _ in range(5):
             filled = torch.zeros(100)
@@ -331,14 +309,10 @@ def test_a_constant_that_was_overwritten_is_live_no_longer_than_it_is_referred_t
             x = filled + 1
         return x
 
-    for device in ("cpu", "meta"):
-        layers = table(Functional(forward), torch.ones(100, device=device))
-        assert layers.method == "shapes"
-        assert layers.liveness is not None
-        assert layers.liveness.peak_bytes == 3 * 400, "the two of a step and the constant of the step before"
-
-
-# Nothing to count
+    layers = table(Functional(forward), torch.ones(100, device=device))
+    assert layers.method == "shapes"
+    assert layers.liveness is not None
+    assert layers.liveness.peak_bytes == 3 * 400, "the two of a step and the constant of the step before"
 
 
 class RelativePositions(nn.Module):
@@ -381,28 +355,13 @@ def test_positions_that_a_forward_computes_from_constants(width: int, device: st
             assert module(torch.ones(scores)).sum() == math.prod(scores), "what it remembers has values"
 
 
-def test_what_depends_on_the_input_may_be_written_into_a_constant() -> None:
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        joined = torch.zeros(3, 4)
-        joined[:, 1:] = x @ x
-        return joined
-
-    for device in ("cpu", "meta"):
-        layers = table(Functional(forward), torch.ones(3, 3, device=device))
-        assert (layers.method, layers.macs) == ("shapes", 27)
+# Nothing to count
 
 
 def test_no_parameters() -> None:
     found = sweeprof.profile(nn.Sequential(nn.ReLU(), nn.Flatten()), (2, 3, 4))
-    assert {name: m.value for name, m in found.items() if name.startswith(("params/", "size/"))} == {
-        "params/total": 0,
-        "params/trainable": 0,
-        "params/frozen": 0,
-        "params/buffers": 0,
-        "size/params_bytes": 0,
-        "size/params_bits": 0,
-        "size/buffers_bytes": 0,
-    }
+    weights = {name: m.value for name, m in found.items() if name.startswith(("params/", "size/"))}
+    assert weights == dict.fromkeys([*WEIGHTS, "params/frozen", "size/params_bits"], 0)
     assert (found["compute/macs"].value, found["compute/flops"].value) == (0, 24)
     assert found.layers.to_frame()["params_share"].isna().all()
 
@@ -416,19 +375,11 @@ def test_nothing_at_all() -> None:
 
 @pytest.mark.parametrize("output", [None, 3.5, "text", (), {"a": None}, [1, (2, {"b": 3})]])
 def test_outputs_that_are_no_tensors(output: Any) -> None:
-    class Ends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 2)
-
-        def forward(self, x: torch.Tensor) -> Any:
-            self.layer(x)
-            return output
-
-    layers = table(Ends(), (3, 4))
+    model = Applied(lambda module, x: (module.layer(x), output)[1], layer=nn.Linear(4, 2))
+    layers = table(model, (3, 4))
     assert macs_by_path(layers) == {"layer": 24}
     assert layers.rows[0].output_shapes == ()
-    profiler = sweeprof.Profiler(Ends(), [(torch.ones(3, 4), torch.zeros(3, dtype=torch.long))])
+    profiler = sweeprof.Profiler(model, [(torch.ones(3, 4), torch.zeros(3, dtype=torch.long))])
     assert "without a tensor" in str(profiler.compute("quality/accuracy").reason)
 
 
@@ -494,12 +445,41 @@ def compiled(module: nn.Module) -> nn.Module:
     return made
 
 
-def test_a_compiled_module() -> None:
-    module = compiled(mlp())
+def compiled_in_place(module: nn.Module) -> nn.Module:
+    module.compile(backend="eager")
+    return module
+
+
+def with_hooks(module: nn.Sequential) -> nn.Module:
+    """What they return or are given has another number of rows."""
+    module[0].register_forward_hook(lambda layer, inputs, output: output[:1])
+    module[2].register_forward_pre_hook(lambda layer, inputs: (inputs[0].repeat(5, 1),))
+    return module
+
+
+def within_itself(module: Any) -> nn.Module:
+    module[1].above = module
+    return module  # type: ignore[no-any-return]
+
+
+WRAPPED: dict[str, tuple[nn.Module, dict[str, int]]] = {
+    "compiled": (compiled(mlp()), MLP_MACS),
+    "compiled in place": (compiled_in_place(mlp()), MLP_MACS),
+    "for several devices": (nn.DataParallel(mlp()), {"module.0": 96, "module.2": 48}),
+    "without hooks": (Applied(lambda module, x: module.inner.forward(x), inner=nn.Linear(4, 2)), {"inner": 24}),
+    "with hooks": (with_hooks(mlp()), {"0": 96, "2": 5 * 16}),
+    "within itself": (within_itself(mlp()), MLP_MACS),
+}
+
+
+@pytest.mark.parametrize("how", WRAPPED)
+def test_a_wrapped_module(how: str) -> None:
+    module, macs = WRAPPED[how]
     with undisturbed(module):
         layers = table(module, (3, 4))
-    assert macs_by_path(layers) == MLP_MACS
-    assert module(torch.ones(3, 4)).shape == (3, 2)
+    assert macs_by_path(layers) == macs
+    assert layers.params == sum(parameter.numel() for parameter in module.parameters())
+    assert module(torch.ones(3, 4)).shape[1:] == (2,)
 
 
 def test_a_compiled_part() -> None:
@@ -507,20 +487,6 @@ def test_a_compiled_part() -> None:
     layers = table(module, (3, 4))
     assert layers.macs == 144 + 12
     assert [row.macs for row in layers.rows if row.type == "Linear"] == [96, 48, 12]
-
-
-def test_a_module_compiled_in_place() -> None:
-    module = mlp()
-    module.compile(backend="eager")
-    with undisturbed(module):
-        layers = table(module, (3, 4))
-    assert macs_by_path(layers) == MLP_MACS
-
-
-def test_a_wrapper_for_several_devices() -> None:
-    layers = table(nn.DataParallel(mlp()), (3, 4))
-    assert macs_by_path(layers) == {f"module.{path}": macs for path, macs in MLP_MACS.items()}
-    assert layers.params == 58
 
 
 def test_a_forward_of_the_instance() -> None:
@@ -537,26 +503,6 @@ def test_a_forward_of_the_instance() -> None:
         assert macs_by_path(table(module, (3, 4))) == MLP_MACS
     assert module[0].forward is forward
     assert calls == [1]
-
-
-def test_forward_called_without_the_hooks() -> None:
-    class Forwards(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(4, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner.forward(x)
-
-    module = Forwards()
-    assert macs_by_path(table(module, (3, 4))) == {"inner": 24}
-
-
-def test_a_hook_that_changes_what_is_returned() -> None:
-    module = mlp()
-    module[0].register_forward_hook(lambda layer, inputs, output: output[:1])
-    module[2].register_forward_pre_hook(lambda layer, inputs: (inputs[0].repeat(5, 1),))
-    assert macs_by_path(table(module, (3, 4))) == {"0": 96, "2": 5 * 16}
 
 
 # Functions outside any module
@@ -594,56 +540,69 @@ def quantizing() -> Iterator[None]:
         yield
 
 
-def test_linear_layers_of_eight_bits() -> None:
+def dynamic(module: nn.Module, kind: type[nn.Module]) -> Any:
+    return quantization.quantize_dynamic(module.eval(), {kind}, dtype=torch.qint8)
+
+
+def static_linear() -> nn.Module:
+    into = torch.ao.nn.quantized.Quantize(0.1, 0, torch.quint8)  # type: ignore[no-untyped-call]
+    linear = torch.ao.nn.quantized.Linear(4, 8)  # type: ignore[no-untyped-call]
+    return nn.Sequential(into, linear, torch.ao.nn.quantized.DeQuantize())
+
+
+def static_convolution() -> Any:
+    module = nn.Sequential(quantization.QuantStub(), nn.Conv2d(3, 8, 3), nn.ReLU(), quantization.DeQuantStub())
+    module.eval().qconfig = quantization.get_default_qconfig("onednn")
+    prepared = quantization.prepare(module)
+    prepared(torch.ones(1, 3, 8, 8))
+    return quantization.convert(prepared)
+
+
+QUANTIZED: dict[str, tuple[Callable[[], Any], tuple[int, ...], dict[str, int], int, int]] = {
+    # inputs, operators without a formula, weights of one byte, biases of four
+    "linear": (lambda: dynamic(mlp(), nn.Linear), (3, 4), {"quantized::linear_dynamic": 2}, 48, 10),
+    "static linear": (static_linear, (3, 4), {"quantized::linear": 1}, 32, 8),
+    "lstm": (
+        lambda: dynamic(nn.Sequential(nn.LSTM(8, 16)), nn.LSTM),
+        (5, 4, 8),
+        {"quantized_lstm": 1},
+        64 * (8 + 16),
+        2 * 64,
+    ),
+    "convolution": (static_convolution, (2, 3, 8, 8), {"quantized::conv2d": 1}, 216, 8),
+}
+
+
+@pytest.mark.parametrize("kind", QUANTIZED)
+def test_layers_of_eight_bits(kind: str) -> None:
+    build, shape, uncovered, weights, biases = QUANTIZED[kind]
     with quantizing():
-        module = quantization.quantize_dynamic(mlp(), {nn.Linear}, dtype=torch.qint8)
-        layers = sweeprof.profile(module, (3, 4), WEIGHTS).layers
-    assert layers.uncovered == {"quantized::linear_dynamic": 2}
+        layers = sweeprof.profile(build(), shape, WEIGHTS).layers
+    assert layers.uncovered == uncovered
     assert layers.method.startswith("real forward: ")
-    assert (layers.params, layers.params_bytes) == (58, 48 + 4 * 10)  # weights of one byte, biases of four
+    assert (layers.macs, layers.params, layers.params_bytes) == (0, weights + biases, weights + 4 * biases)
 
 
-def test_recurrent_networks_of_eight_bits() -> None:
-    with quantizing():
-        module = quantization.quantize_dynamic(nn.Sequential(nn.LSTM(8, 16)).eval(), {nn.LSTM}, dtype=torch.qint8)
-        layers = sweeprof.profile(module, (5, 4, 8), WEIGHTS).layers
-    weights, biases = 64 * (8 + 16), 2 * 64
-    assert layers.uncovered == {"quantized_lstm": 1}
-    assert (layers.params, layers.params_bytes) == (weights + biases, weights + 4 * biases)
+def sparse_product(module: Any, x: torch.Tensor) -> Any:
+    """With the matrix that the module holds or the one that is given."""
+    matrix = getattr(module, "matrix", x)
+    return torch.sparse.mm(matrix, module.layer.weight)
 
 
-def test_convolutions_of_eight_bits() -> None:
-    with quantizing():
-        module = nn.Sequential(quantization.QuantStub(), nn.Conv2d(3, 8, 3), nn.ReLU(), quantization.DeQuantStub())
-        module.eval().qconfig = quantization.get_default_qconfig("onednn")
-        prepared = quantization.prepare(module)
-        prepared(torch.ones(1, 3, 8, 8))
-        layers = sweeprof.profile(quantization.convert(prepared), (2, 3, 8, 8), WEIGHTS).layers
-    assert layers.uncovered == {"quantized::conv2d": 1}
-    assert (layers.params, layers.params_bytes) == (216 + 8, 216 + 4 * 8)
-
-
-class Sparse(nn.Module):
-    """A product with a sparse matrix: the one it holds or the one it is given."""
-
-    def __init__(self, matrix: torch.Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("matrix", matrix)
-        self.weight = nn.Parameter(torch.ones(4, 2))
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return torch.sparse.mm(self._buffers["matrix"] if self._buffers["matrix"] is not None else x, self.weight)
+def five_elements(layout: str) -> torch.Tensor:
+    dense = torch.eye(4)
+    dense[0, 3] = 2
+    return dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("layout", ["coo", "csr"])
 def test_sparse_tensors(layout: str, held: bool) -> None:
-    """Five stored elements, two columns."""
-    dense = torch.eye(4)
-    dense[0, 3] = 2
-    matrix = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
-    module = Sparse(matrix if held else None)
+    matrix = five_elements(layout)
+    module = Applied(sparse_product, layer=nn.Linear(2, 4, bias=False))
+    if held:
+        module.register_buffer("matrix", matrix)
     layers = table(module, torch.ones(1) if held else matrix)
     assert (layers.macs, layers.params) == (5 * 2, 8)
     assert layers.flops == 2 * 5 * 2
@@ -655,13 +614,11 @@ def test_sparse_tensors(layout: str, held: bool) -> None:
 def test_a_sparse_tensor_is_not_counted_as_a_dense_one(layout: str) -> None:
     """A view of it is not possible in inference mode, so that the forward is run outside of it; the backward is estimated."""
 
-    class Transposed(Sparse):
-        def forward(self, x: torch.Tensor) -> Any:
-            return torch.sparse.mm(self.get_buffer("matrix").t(), self.weight * x)
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        return torch.sparse.mm(module.matrix.t(), module.layer.weight * x)
 
-    dense = torch.eye(4)
-    dense[0, 3] = 2
-    module = Transposed(dense.to_sparse() if layout == "coo" else dense.to_sparse_csr())
+    module = Applied(forward, layer=nn.Linear(2, 4, bias=False))
+    module.register_buffer("matrix", five_elements(layout))
     layers = table(module, torch.ones(1))
     assert layers.macs == 5 * 2
     step = count_training(module, sweeprof.Inputs((torch.ones(1),)))
@@ -669,33 +626,9 @@ def test_a_sparse_tensor_is_not_counted_as_a_dense_one(layout: str) -> None:
     assert step.estimated is not None
 
 
-def test_complex_numbers() -> None:
-    layers = table(nn.Linear(4, 2, dtype=torch.complex64), torch.ones(3, 4, dtype=torch.complex64))
-    assert (layers.macs, layers.params, layers.params_bytes) == (24, 10, 80)
-    assert layers.flops == 8 * 24 + 2 * 6  # four products and four additions; two for a bias
-    assert layers.rows[0].input_dtypes == ("complex64",)
-
-
-def test_complex_numbers_from_a_transform() -> None:
-    layers = table(Functional(lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2)), (3, 8))
-    assert layers.macs == 0
-    assert layers.flops
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_floats(dtype: torch.dtype) -> None:
-    layers = table(mlp().to(dtype), torch.ones(3, 4, dtype=dtype))
-    assert (layers.macs, layers.params_bytes) == (144, 58 * dtype.itemsize)
-
-
-class Packs(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(8, 16)
-
-    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        packed, _ = self.lstm(pack_padded_sequence(x, lengths))
-        return pad_packed_sequence(packed)[0]
+def packs(module: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    packed, _ = module.lstm(pack_padded_sequence(x, lengths))
+    return pad_packed_sequence(packed)[0]
 
 
 PACKED_MACS = (5 + 3 + 1) * 64 * (8 + 16)
@@ -703,7 +636,7 @@ PACKED_MACS = (5 + 3 + 1) * 64 * (8 + 16)
 
 
 def test_sequences_packed_by_the_model() -> None:
-    layers = table(Packs(), (torch.ones(5, 3, 8), torch.tensor([5, 3, 1])))
+    layers = table(Applied(packs, lstm=nn.LSTM(8, 16)), (torch.ones(5, 3, 8), torch.tensor([5, 3, 1])))
     assert macs_by_path(layers) == {"lstm": PACKED_MACS}
 
 
@@ -715,101 +648,28 @@ def test_sequences_packed_by_the_caller(wrap: Any) -> None:
     assert (9, 8) in layers.rows[0].input_shapes
 
 
-# Shared parts
-
-
-def test_tied_weights() -> None:
-    module = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 10, bias=False))
-    module[1].weight = module[0].weight
-    layers = table(module, torch.zeros(2, 3, dtype=torch.long))
-    assert (layers.params, layers.params_bytes, layers.macs) == (40, 160, 2 * 3 * 40)
-    assert [(row.path, row.params) for row in layers.rows] == [(ROOT, 0), ("0", 40), ("1", 0)]
-    assert [(row.path, row.params) for row in layers.inclusive().rows] == [(ROOT, 40), ("0", 40), ("1", 40)]
-
-
-def test_a_layer_with_three_parents() -> None:
-    shared = nn.Linear(4, 4)
-    layers = table(nn.Sequential(*[nn.Sequential(shared, nn.ReLU()) for _ in range(3)]), (3, 4))
-    assert [(row.path, row.call, row.macs) for row in layers.rows if row.type == "Linear"] == [
-        ("0.0", 0, 48),
-        ("1.0", 0, 48),
-        ("2.0", 0, 48),
-    ]
-    assert (layers.macs, layers.params) == (3 * 48, 20)
-    assert [row.macs for row in layers.inclusive().rows if row.type == "Sequential"] == [144, 48, 48, 48]
-
-
-def test_a_layer_called_twice() -> None:
-    layers = table(Twice(nn.Linear(4, 4)), (3, 4))
-    assert [(row.path, row.call, row.macs, row.params) for row in layers.rows] == [
-        (ROOT, 0, 0, 0),
-        ("layer", 0, 48, 20),
-        ("layer", 1, 48, 0),
-    ]
-
-
-def test_a_module_within_itself() -> None:
-    module = mlp()
-    module[1].above = module
-    assert macs_by_path(table(module, (3, 4))) == MLP_MACS
-
-
 # Far larger than the machine
 
 LARGE = """
-import gc, sys
 import torch
 from torch import nn
-from torch.nn import functional
 import sweeprof
-
-WIDTH, INNER, HEADS, GROUPS, VOCABULARY = 8192, 28672, 64, 8, 32000
-
-class Block(nn.Module):
-    def __init__(self, width, inner, heads, groups):
-        super().__init__()
-        self.heads, self.groups, self.size = heads, groups, width // heads
-        self.query, self.out = (nn.Linear(width, width, bias=False) for _ in range(2))
-        self.key, self.value = (nn.Linear(width, groups * self.size, bias=False) for _ in range(2))
-        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
-        self.down = nn.Linear(inner, width, bias=False)
-        self.first, self.second = nn.RMSNorm(width), nn.RMSNorm(width)
-
-    def forward(self, x):
-        batch, length, _ = x.shape
-        y = self.first(x)
-        query = self.query(y).view(batch, length, self.heads, self.size).transpose(1, 2)
-        key = self.key(y).view(batch, length, self.groups, self.size).transpose(1, 2)
-        value = self.value(y).view(batch, length, self.groups, self.size).transpose(1, 2)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        y = self.second(x)
-        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
-
-class Model(nn.Module):
-    def __init__(self, depth, width, inner, heads, groups, vocabulary):
-        super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(Block(width, inner, heads, groups) for _ in range(depth))
-        self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, ids):
-        x = self.tokens(ids)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
 
 def peak_kib():
     with open("/proc/self/status") as lines:
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 
+def model(depth, width, heads, inner, vocabulary):
+    layers = [nn.TransformerEncoderLayer(width, heads, inner, batch_first=True) for _ in range(depth)]
+    return nn.Sequential(nn.Embedding(vocabulary, width), *layers, nn.Linear(width, vocabulary, bias=False)).eval()
+
 def figures(model, length):
-    found = sweeprof.profile(model, torch.zeros(1, length, dtype=torch.long, device="meta"), ["params/total", "compute/macs"])
+    ids = torch.zeros(1, length, dtype=torch.long, device="meta")
+    found = sweeprof.profile(model, ids, ["params/total", "compute/macs"])
     return found["params/total"].value, found["compute/macs"].value, found.layers.method
 
 with torch.device("meta"):
-    small = Model(2, 64, 128, 4, 2, 100)
-    large = Model(80, WIDTH, INNER, HEADS, GROUPS, VOCABULARY)
+    small, large = model(2, 64, 4, 128, 100), model(96, 8192, 64, 28672, 32000)
 figures(small, 8)  # imports what is imported on first use
 before = peak_kib()
 print(*figures(large, 2048), peak_kib() - before)
@@ -821,11 +681,12 @@ print(*figures(large, 2048), peak_kib() - before)
 def test_seventy_billion_parameters() -> None:
     found = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
     params, macs, method, grown_kib = found.stdout.split()
-    width, inner, kept, vocabulary, length = 8192, 28672, 8 * 128, 32000, 2048
-    weights = 80 * (2 * width * width + 2 * width * kept + 3 * width * inner)
-    assert int(params) == weights + 2 * width * vocabulary + (2 * 80 + 1) * width
-    assert int(params) > 68 * 10**9
-    attention = 80 * 2 * length * length * width
+    width, inner, vocabulary, length = 8192, 28672, 32000, 2048
+    weights = 96 * (4 * width * width + 2 * width * inner)
+    biases_and_norms = 96 * (4 * width + inner + width + 4 * width)
+    assert int(params) == weights + biases_and_norms + 2 * width * vocabulary
+    assert int(params) > 70 * 10**9
+    attention = 96 * 2 * length * length * width
     assert int(macs) == length * (weights + width * vocabulary) + attention
     assert method == "shapes"
     assert int(grown_kib) < 150 * 1024

@@ -1,4 +1,4 @@
-"""Operators on PyTorch: calls and FLOPs by hand, times against the traced step and torch's own tables, paths in odd models."""
+"""Operators on PyTorch: calls and FLOPs by hand, times against torch's own tables, paths in odd models, and their graph."""
 
 from __future__ import annotations
 
@@ -8,28 +8,36 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 from typing import Any
 
+import networkx
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.autograd.profiler_util import FunctionEvent
+from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
-from support.torch_modules import Functional, basic, imagenet_stem, lenet5, resnet
+import sweeprof
+from support.nets import LeNet5
+from support.torch_modules import Applied, Functional, basic, imagenet_stem, resnet
 from sweeprof.backends.torch import operators as module_under_test
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.operators import MODULE, NODE, PHASE, STEP, TorchTrace, _attributed, operators
 from sweeprof.backends.torch.training import count_training
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Damaged, Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.profiling.profiler import Profiler
+from sweeprof.results.graph import FRAME_COLUMNS, Graph
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.observations import OperatorRow, Operators
+from sweeprof.zoo import lenet5
 
 CPU = torch.device("cpu")
 
@@ -119,7 +127,7 @@ def test_a_training_step_has_each_gradients_product_where_its_layer_is() -> None
     ("build", "shape"),
     [
         (small_resnet, (1, 3, 32, 32)),
-        (lenet5, (2, 1, 32, 32)),
+        (lambda: LeNet5().eval(), (2, 1, 32, 32)),
         (lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), (2, 6, 32)),
         (lambda: nn.TransformerEncoderLayer(32, 4, 64).eval(), (6, 2, 32)),
         (lambda: nn.LSTM(16, 32, 2, bidirectional=True).eval(), (5, 2, 16)),
@@ -165,7 +173,7 @@ def test_an_operator_within_one_that_is_counted_is_not_counted_again() -> None:
     weight, bias = torch.randn(4, 8), torch.randn(4)
 
     def twice(x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(x, weight, bias) + torch.addmm(bias, x, weight.t())
+        return functional.linear(x, weight, bias) + torch.addmm(bias, x, weight.t())
 
     found = traced(Functional(twice), torch.randn(3, 8))
     one = 2 * 3 * 8 * 4 + 3 * 4
@@ -175,14 +183,9 @@ def test_an_operator_within_one_that_is_counted_is_not_counted_again() -> None:
 
 
 def test_where_calls_differ_from_step_to_step_there_are_no_flops() -> None:
-    class Growing(nn.Module):
-        calls = 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            return sum((x.exp() for _ in range(self.calls)), x.relu())
-
-    rows = rows_of(traced(Growing(), torch.randn(3)), "aten::exp")
+    calls = count(1)
+    growing = Functional(lambda x: sum((x.exp() for _ in range(next(calls))), x.relu()))
+    rows = rows_of(traced(growing, torch.randn(3)), "aten::exp")
     assert (rows[ROOT].calls, rows[ROOT].flops) == (6, None)  # warm-up 1 2, counted 3, first trace 4; 5 6 7
 
 
@@ -251,6 +254,7 @@ def test_totals_are_those_of_torchs_own_table(mode: str) -> None:
 
 
 def test_times_are_the_profilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same run, so that they are equal."""
     made: list[profile] = []
 
     class Kept(profile):
@@ -260,10 +264,13 @@ def test_times_are_the_profilers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module_under_test, "profile", Kept)
     found = trained(mlp(), torch.randn(3, 8), optimizer="adam")
-    averages = {a.key: a.self_cpu_time_total / found.steps / 1e6 for a in made[-1].key_averages()}
-    totals = {total.operator: total.self_s for total in found.totals()}
+    averages = {a.key: a for a in made[-1].key_averages()}
+    totals = {total.operator: total for total in found.totals()}
     assert len(totals) > 20
-    assert totals == pytest.approx({name: averages[name] for name in totals})
+    scale = found.steps * 1e6
+    for name, total in totals.items():
+        assert total.self_s == pytest.approx(averages[name].self_cpu_time_total / scale)
+        assert total.total_s == pytest.approx(averages[name].cpu_time_total / scale)
 
 
 def test_bytes_are_those_that_the_tensors_take() -> None:
@@ -287,15 +294,13 @@ class Doubled(torch.autograd.Function):
         return gradients[0] * 2
 
 
-class Sleeping(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.03)
-        doubled: torch.Tensor = Doubled.apply(x)  # type: ignore[no-untyped-call]
-        return doubled
+def sleeping(x: torch.Tensor) -> Any:
+    time.sleep(0.03)
+    return Doubled.apply(x)  # type: ignore[no-untyped-call]
 
 
 def test_a_function_of_the_users_own_is_an_operator_and_a_sleep_in_python_is_none() -> None:
-    found = trained(nn.Sequential(nn.Linear(4, 4), Sleeping()), torch.randn(2, 4))
+    found = trained(nn.Sequential(nn.Linear(4, 4), Functional(sleeping)), torch.randn(2, 4))
     assert found.step_s > 0.07
     assert 0.02 < rows_of(found, "Doubled")["1"].self_s < 0.03
     backward = rows_of(found, "DoubledBackward", "backward")["1"]
@@ -313,22 +318,20 @@ class Answer:
     logits: torch.Tensor
 
 
-class Sharing(nn.Module):
+def sharing() -> nn.Module:
     """A layer under two parents, one called as ``forward``, one reused; returns what is no tensor."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        shared = nn.Linear(4, 4)
-        self.left, self.right = nn.ModuleDict({"inner": shared}), nn.Sequential(shared)
-        self.direct, self.reused = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(module: Any, x: torch.Tensor) -> dict[str, Any]:
+        x = module.direct.forward(module.right(x))
+        return {"answer": Answer(module.reused(module.reused(x)))}
 
-    def forward(self, x: torch.Tensor) -> dict[str, Any]:
-        x = self.direct.forward(self.right(x))
-        return {"answer": Answer(self.reused(self.reused(x)))}
+    shared = nn.Linear(4, 4)
+    parents = {"left": nn.ModuleDict({"inner": shared}), "right": nn.Sequential(shared)}
+    return Applied(forward, **parents, direct=nn.Linear(4, 4), reused=nn.Linear(4, 4)).eval()
 
 
 def test_paths_are_those_of_the_layer_table() -> None:
-    module, given = Sharing().eval(), torch.randn(2, 4)
+    module, given = sharing(), torch.randn(2, 4)
     found = traced(module, given)
     assert calls_of(found, "aten::linear") == {"right.0": 1, "direct": 1, "reused": 2}
     table = count_layers(module, Inputs((given,)))
@@ -338,15 +341,11 @@ def test_paths_are_those_of_the_layer_table() -> None:
 
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_what_a_checkpoint_computes_again_stays_with_its_modules(is_reentrant: bool) -> None:
-    class Saving(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.inner = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        return checkpoint(module.inner, module.first(x), use_reentrant=is_reentrant)
 
-        def forward(self, x: torch.Tensor) -> Any:
-            return checkpoint(self.inner, self.first(x), use_reentrant=is_reentrant)
-
-    found = trained(Saving(), torch.randn(2, 4))
+    inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    found = trained(Applied(forward, first=nn.Linear(4, 4), inner=inner), torch.randn(2, 4))
     assert calls_of(found, "aten::linear") == {"first": 1, "inner.0": 1, "inner.2": 1}
     assert calls_of(found, "aten::linear", "backward") == {"inner.0": 1, "inner.2": 1}
     assert calls_of(found, "aten::mm", "backward") == {"first": 1, "inner.0": 2, "inner.2": 2}
@@ -446,7 +445,7 @@ def test_a_module_may_have_any_name() -> None:
 @pytest.mark.parametrize(("most", "steps"), [(10_000, 3), (20, 2), (1, 1)])
 def test_long_steps_are_traced_less_often(monkeypatch: pytest.MonkeyPatch, most: int, steps: int) -> None:
     monkeypatch.setattr(module_under_test, "MOST_EVENTS", most)
-    found = traced(nn.Sequential(nn.ReLU(), nn.ReLU(), nn.ReLU(), nn.ReLU(), nn.ReLU()), torch.randn(2))
+    found = traced(nn.Sequential(*[nn.ReLU() for _ in range(5)]), torch.randn(2))
     assert found.steps == steps
     assert sum(calls_of(found, "aten::relu").values()) == 5
 
@@ -454,21 +453,20 @@ def test_long_steps_are_traced_less_often(monkeypatch: pytest.MonkeyPatch, most:
 # Leaving things as they were
 
 
-class Failing(nn.Module):
-    def __init__(self, after: int) -> None:
-        super().__init__()
-        self.inner, self.left = nn.Linear(4, 4), after
+def failing(calls: int) -> Any:
+    left = iter(range(calls))
 
-    def forward(self, x: torch.Tensor) -> Any:
-        self.left -= 1
-        if self.left < 0:
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        if next(left, None) is None:
             raise ValueError("enough")
-        return self.inner(x)
+        return module.inner(x)
+
+    return Applied(forward, inner=nn.Linear(4, 4)).eval()
 
 
 @pytest.mark.parametrize("after", [0, 3, 5, 100])
 def test_the_model_and_torch_are_left_as_they_were(after: int) -> None:
-    module = Failing(after).eval()
+    module = failing(after)
     own = vars(module.inner)["forward"] = module.inner.forward  # an instance may have a forward of its own
     if after < 100:
         with pytest.raises(ValueError, match="enough"):
@@ -499,13 +497,291 @@ def test_within_a_profiler_there_cannot_be_another() -> None:
 def test_totals_have_the_calls_and_times_of_key_averages() -> None:
     """The table of PyTorch's recipe on its profiler: ``prof.key_averages().table(sort_by="cpu_time_total")``."""
     model, x = mlp().eval(), torch.randn(3, 8)
-    with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        model(x)
-    expected = {average.key: average.count for average in profiler.key_averages()}
     totals = traced(model, x).totals("total_s")
-    assert {total.operator: total.calls for total in totals} == expected
     by_name = {total.operator: total for total in totals}
     linear, addmm = by_name["aten::linear"], by_name["aten::addmm"]
     assert linear.total_s >= linear.self_s + addmm.total_s
     assert sum(total.self_s for total in totals) == pytest.approx(linear.step_self_s)
     assert [total.total_s for total in totals] == sorted((total.total_s for total in totals), reverse=True)
+
+
+# The graph of a forward: its operators, the tensors between them, costs, memory and times
+
+
+class WithinModules(fx.Tracer):
+    """Traces the functions that modules call, instead of the calls of modules."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return False
+
+
+def residual_forward(module: Any, x: torch.Tensor) -> Any:
+    y = torch.relu(module.norm(module.conv(x)))
+    z = y + module.norm(y)
+    first, second = z.chunk(2, 1)
+    z = torch.cat([second, first], 1) * 2
+    return module.head(z.mean((2, 3))) @ module.head.weight
+
+
+def residual() -> nn.Module:
+    layers = {"conv": nn.Conv2d(3, 4, 3, padding=1), "norm": nn.BatchNorm2d(4), "head": nn.Linear(4, 5)}
+    return Applied(residual_forward, **layers)
+
+
+def sparse_products(x: torch.Tensor) -> torch.Tensor:
+    """By sparse matrices that it makes, one after the other."""
+    for _ in range(4):
+        places = torch.tensor([[0, 1], [1, 2]])
+        edges = torch.sparse_coo_tensor(places, torch.ones(2), (5, 5))
+        x = torch.sparse.mm(edges * 2, x)
+    return x
+
+
+def profile_of(model: nn.Module, inputs: Any = (2, 3, 8, 8), **settings: Any) -> sweeprof.Profile:
+    metrics = ["compute/macs", "compute/flops", "memory/act_peak_live_bytes"]
+    return sweeprof.profile(model, inputs, metrics, **settings)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "residual": (residual, (2, 3, 8, 8)),
+    "lenet5": (lenet5.torch_model, (3, 1, 32, 32)),
+    "encoder": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
+    "lstm": (lambda: nn.LSTM(8, 16, 2), (5, 2, 8)),
+    "sparse": (lambda: Functional(sparse_products), (5, 4)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_totals_are_those_of_the_layers(name: str) -> None:
+    build, shape = MODELS[name]
+    model = build()
+    profile_of(model, shape)  # the first one in a process also imports parts of torch, whose frames hold tensors
+    profile = profile_of(model, shape)
+    graph, layers = profile.graph, profile.layers
+    assert graph.macs == profile["compute/macs"].value
+    assert graph.macs > 0
+    assert graph.flops == profile["compute/flops"].value
+    assert graph.peak is not None
+    assert graph.peak.live_bytes == profile["memory/act_peak_live_bytes"].value
+    assert layers.liveness is not None
+    assert graph.peak.scope == layers.liveness.peak_at
+    for row in layers.rows:
+        nodes = [node for node in graph.nodes if (node.scope, node.call) == (row.path, row.call)]
+        assert sum(node.macs or 0 for node in nodes) == row.macs
+        assert {node.type for node in nodes} <= {row.type}
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = torch.relu(self.wide(x)).chunk(2, 1)
+        found: torch.Tensor = self.narrow(torch.cat([second, first], 1) * first.mean()) + x
+        return found
+
+
+@pytest.mark.parametrize(("build", "shape"), [(Branches, (2, 3, 8, 8)), MODELS["lenet5"]], ids=["branches", "lenet5"])
+def test_nodes_and_edges_are_those_of_torch_fx(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    model = build().eval()
+    graph = profile_of(model, shape).graph
+    traced = [node for node in WithinModules().trace(model).nodes if node.op != "get_attr"]
+    # fx has a node for each element that is taken from a tuple.
+    elements = [node for node in traced if getattr(node.target, "__name__", "") == "getitem"]
+    steps = [node for node in traced if node not in elements]
+
+    def sources(node: fx.Node) -> set[fx.Node]:
+        found = [given.all_input_nodes[0] if given in elements else given for given in node.all_input_nodes]
+        return {given for given in found if given.op != "get_attr"}
+
+    expected = {(steps.index(source), place) for place, node in enumerate(steps) for source in sources(node)}
+    assert len(graph.nodes) == len(steps)
+    assert {(edge.source, edge.target) for edge in graph.edges} == expected
+
+
+def test_a_node_has_scope_shapes_types_and_memory() -> None:
+    graph = profile_of(residual()).graph
+    node = next(node for node in graph.nodes if node.name == "batch_norm_1")
+    assert (node.operator, node.scope, node.call, node.type) == ("batch_norm", "norm", 1, "BatchNorm2d")
+    assert [tensor.weight for tensor in node.weights] == [
+        "norm.weight",
+        "norm.bias",
+        "norm.running_mean",
+        "norm.running_var",
+    ]
+    assert [(tensor.shape, tensor.dtype) for tensor in node.inputs] == [((2, 4, 8, 8), "float32")]
+    assert [tensor.shape for tensor in node.outputs] == [(2, 4, 8, 8)]
+    # The result of relu, which is added afterwards, and its own.
+    assert [graph.nodes[maker].name for maker in node.active] == ["relu", "batch_norm_1"]
+    assert node.live_bytes == 2 * 4 * 2 * 4 * 8 * 8
+    last = graph.nodes[-2]
+    assert last.operator == "matmul"
+    assert [tensor.weight for tensor in last.weights] == ["head.weight"]
+    text = str(graph)
+    assert "batch_norm_1" in text
+    assert "float32" in text
+    assert "<table" in graph._repr_html_()
+
+
+def in_place(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    made = x * 2
+    flat = made.view(-1)
+    flat.add_(1)
+    return made.sum(), torch.relu_(made)
+
+
+def moving(module: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Each line is an operator; the comment has the elements read and written."""
+    x = module.table(ids)  # 12 of the table, and 3 ids of 8 bytes; 12
+    y = module.linear(x)  # 12 + 20 + 5; 15
+    z = y.reshape(5, 3)  # a view
+    z = z + z.mean(1, keepdim=True).expand(5, 3)  # 15; 5, a view, 15 + 5; 15
+    z.mul_(2)  # 15; 15, in place
+    z.zero_()  # 0; 15
+    return torch.cat([z, z])  # 30; 30
+
+
+def test_bytes_read_and_written_by_hand() -> None:
+    model = Applied(moving, table=nn.Embedding(100, 4), linear=nn.Linear(4, 5))
+    graph = profile_of(model, (torch.tensor([1, 2, 3]),)).graph
+    found = {node.operator: (node.bytes_read, node.bytes_written) for node in graph.nodes if node.kind == "operator"}
+    assert found["embedding"] == (4 * 12 + 3 * 8, 4 * 12)
+    assert found["linear"] == (4 * 37, 4 * 15)
+    assert found["mean"] == (4 * 15, 4 * 5)
+    assert found["add"] == (4 * 20, 4 * 15)
+    assert found["mul"] == (4 * 15, 4 * 15)
+    assert found["zero"] == (0, 4 * 15)
+    assert found["cat"] == (4 * 30, 4 * 30)
+    views = [node for node in graph.nodes if node.operator in ("view", "reshape", "_unsafe_view", "expand")]
+    assert views
+    assert {(node.bytes_read, node.bytes_written) for node in views} == {(0, 0)}
+
+
+def test_what_is_written_in_place_comes_from_the_last_writer() -> None:
+    graph = profile_of(Functional(in_place), (2, 3)).graph
+    names = [node.name for node in graph.nodes]
+    edges = {(names[edge.source], names[edge.target]) for edge in graph.edges}
+    assert edges == {("input", "mul"), ("mul", "view"), ("view", "add"), ("add", "sum"), ("add", "relu")} | {
+        ("sum", "output"),
+        ("relu", "output"),
+    }
+    assert [node.live_bytes for node in graph.nodes][1:-1] == [24, 24, 24, 28, 28]
+
+
+def test_a_formula_of_a_module_replaces_the_costs_of_its_operators() -> None:
+    def cost(module: Any, inputs: Any, outputs: Any) -> sweeprof.Cost:
+        return sweeprof.Cost(macs=7)
+
+    profile = profile_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3), formulas={nn.Linear: cost})
+    graph = profile.graph
+    linear = graph.nodes[1]
+    assert linear.macs is None
+    assert linear.reason == "counted by the formula of Linear"
+    assert graph.macs == profile["compute/macs"].value == 7
+    assert graph.flops == profile["compute/flops"].value
+    assert (graph.formulas[0].scope, graph.formulas[0].macs) == ("0", 7)
+
+
+def test_an_operator_without_a_formula_has_a_reason() -> None:
+    graph = profile_of(Functional(lambda x: torch.linalg.eigvals(x).abs()), (3, 3), strict="ignore").graph
+    node = next(node for node in graph.nodes if node.operator == "linalg_eig")
+    assert (node.macs, node.reason) == (None, "no formula for linalg_eig")
+
+
+def by_value(module: Any, x: torch.Tensor) -> Any:
+    return module.layer(x) if float(x.sum()) > 0 else x + 1
+
+
+def test_a_forward_that_needs_values() -> None:
+    model = Applied(by_value, layer=nn.Linear(3, 3))
+    graph = profile_of(model, torch.ones(2, 3)).graph
+    assert graph.method.startswith("real forward")
+    assert [node.operator for node in graph.nodes if node.kind == "operator"][-1] == "linear"
+    profiler = sweeprof.Profiler(model.to("meta"), inputs=torch.ones(2, 3, device="meta"))
+    with pytest.raises(sweeprof.Unsupported, match="needs values"):
+        _ = profiler.graph
+
+
+def test_as_json_frame_and_networkx(tmp_path: Path) -> None:
+    graph = profile_of(residual()).graph
+    data = json.loads(graph.to_json(tmp_path / "graph.json", indent=1))
+    assert json.loads((tmp_path / "graph.json").read_text(encoding="utf-8")) == data
+    assert Graph.from_dict(data) == graph
+    assert [(edge["source"], edge["target"]) for edge in data["edges"]] == [(e.source, e.target) for e in graph.edges]
+    frame = graph.to_frame()
+    assert list(frame.columns) == FRAME_COLUMNS
+    assert frame["macs"].sum() == graph.macs
+    assert frame.set_index("name").loc["chunk", "out_nodes"] == ["cat"]
+    drawn = graph.to_networkx()
+    assert networkx.is_directed_acyclic_graph(drawn)
+    assert next(iter(drawn)) == "input"
+    assert drawn.nodes["conv2d"]["macs"] == 2 * 4 * 64 * 27
+    assert drawn.edges["chunk", "cat"]["shapes"] == [(2, 2, 8, 8)] or len(drawn.edges["chunk", "cat"]["shapes"]) == 2
+    assert networkx.dag_longest_path(drawn)[-1] == "output"
+    assert json.dumps(networkx.node_link_data(drawn, edges="edges"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda nodes: nodes[2]["arguments"][0].update(source=5), "an earlier node"),
+        (lambda nodes: nodes[1].update(active=[9]), "up to this one"),
+    ],
+)
+def test_damaged_data(change: Callable[[Any], None], message: str) -> None:
+    data = json.loads(profile_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3)).graph.to_json())
+    change(data["nodes"])
+    with pytest.raises(Damaged, match=message):
+        Graph.from_dict(data)
+
+
+def test_times_are_those_of_the_traced_operators() -> None:
+    profiler = sweeprof.Profiler(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()), inputs=(2, 3))
+    assert {node.seconds for node in profiler.graph.nodes} == {None}
+    operators: Any = profiler.seen("operators")
+    nodes = [node for node in profiler.graph.nodes if node.kind == "operator"]
+    rows = {(row.path, row.operator): row for row in operators.rows}
+    assert [node.scope for node in nodes] == ["0", "1", "2", "3"]
+    for node in nodes:
+        row = rows[node.scope, f"aten::{node.operator}"]
+        assert node.seconds == pytest.approx(row.total_s / row.calls)
+    assert "  seconds  " in str(profiler.graph)
+    fewer = profiler.graph.with_times(sweeprof.Operators("inference", (), 1, 1.0))
+    assert "ran it 0 times in this module, the graph 1 times" in str(fewer.nodes[1].seconds_reason)
+
+
+def test_custom_metrics_read_the_graph() -> None:
+    @sweeprof.metric(name="mine/widest", unit="tensors", better=None)
+    def widest(graph: Graph) -> int:
+        """Most tensors alive at once."""
+        return max(len(node.active) for node in graph.nodes)
+
+    profiler = sweeprof.Profiler(residual(), inputs=(2, 3, 8, 8))
+    profiler.register(widest)
+    assert profiler.compute("mine/widest").value == 5
+
+
+class MyModule(nn.Module):
+    """The example of the page on torch.fx, which the tutorial on profiling links to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.param = nn.Parameter(torch.rand(3, 4))
+        self.linear = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.topk(torch.sum(self.linear(x + self.linear.weight).relu(), dim=-1), 3)  # type: ignore[return-value]
+
+
+def test_the_example_of_torch_fx() -> None:
+    graph = profile_of(MyModule(), (5, 4)).graph
+    assert [node.operator for node in graph.nodes if node.kind == "operator"] == [
+        "add",
+        "linear",
+        "relu",
+        "sum",
+        "topk",
+    ]
+    assert [tensor.weight for tensor in graph.nodes[1].arguments] == [None, "linear.weight"]
+    assert functional.linear.__name__ == graph.nodes[2].operator

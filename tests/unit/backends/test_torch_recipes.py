@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from support.torch_modules import Applied
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.backends.torch.training import training
@@ -87,8 +88,7 @@ def test_a_named_loss_is_the_formula(loss: str) -> None:
     found = steps(module, TrainingConfig(lambda parameters: torch.optim.SGD(parameters, lr=0.5), loss))
     expected, losses = by_hand(LOSS_BY_HAND[loss], lambda parameters: torch.optim.SGD(parameters, lr=0.5))
     assert found == pytest.approx(losses, rel=1e-5)
-    for one, other in zip(module.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(list(module.parameters()), list(expected.parameters()))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -138,16 +138,14 @@ class Mapped(dict[str, Any]):
     """As a ``ModelOutput`` is: a mapping with attributes."""
 
 
-class Labelled(nn.Module):
+def labelled(pack: Callable[[Any, Any], Any]) -> Any:
     """Returns its own loss beside its logits, in one of the usual ways."""
 
-    def __init__(self, pack: Callable[[Any, Any], Any]) -> None:
-        super().__init__()
-        self.inner, self.pack = net(), pack
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        logits = module.inner(x)
+        return pack(functional.cross_entropy(logits, CLASSES), logits)
 
-    def forward(self, x: torch.Tensor) -> Any:
-        logits = self.inner(x)
-        return self.pack(functional.cross_entropy(logits, CLASSES), logits)
+    return Applied(forward, inner=net())
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ class Labelled(nn.Module):
     ids=["dataclass", "model-output", "dict", "tuple", "scalar"],
 )
 def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
-    module = Labelled(pack)
+    module = labelled(pack)
     (found,) = steps(module, TrainingConfig("none", "own"), None, count=1)
     assert found == pytest.approx(functional.cross_entropy(module.inner(X), CLASSES).item())
 
@@ -173,7 +171,7 @@ def test_the_models_own_loss(pack: Callable[[Any, Any], Any]) -> None:
 )
 def test_a_model_without_a_loss_of_its_own(pack: Callable[[Any, Any], Any]) -> None:
     with pytest.raises(Unsupported, match="the model returned no loss; give it labels among its inputs"):
-        steps(Labelled(pack), TrainingConfig(loss="own"), None)
+        steps(labelled(pack), TrainingConfig(loss="own"), None)
 
 
 @pytest.mark.parametrize("loss", LOSSES[1:3])
@@ -182,23 +180,22 @@ def test_a_loss_that_needs_targets(loss: str) -> None:
         steps(net(), TrainingConfig(loss=loss), None)
 
 
-def test_targets_of_the_outputs_shape_are_taken_as_they_are() -> None:
-    goal = torch.randn(BATCH, 3)
-    (found,) = steps(net(), TrainingConfig("none", "mse"), goal.numpy(), count=1)
-    assert found == pytest.approx(((net()(X) - goal) ** 2).mean().item())
-
-
-def test_targets_that_only_lack_an_axis_are_given_it() -> None:
-    module, goal = nn.Linear(4, 1), torch.randn(BATCH)
+@pytest.mark.parametrize(
+    ("module", "goal"),
+    [
+        (net(), torch.randn(BATCH, 3).numpy()),
+        (nn.Linear(4, 1), torch.randn(BATCH)),  # which only lacks an axis
+    ],
+)
+def test_targets_are_compared_as_they_are(module: nn.Module, goal: Any) -> None:
     (found,) = steps(module, TrainingConfig("none", "mse"), goal, count=1)
-    assert found == pytest.approx(((module(X)[:, 0] - goal) ** 2).mean().item())
+    assert found == pytest.approx(((module(X).view(goal.shape) - torch.as_tensor(goal)) ** 2).mean().item())
 
 
 def test_targets_are_never_stretched() -> None:
     """Three float targets for eight rows of three outputs would be repeated by torch, with a warning at best."""
-    with pytest.raises(
-        Unsupported, match=r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong together"
-    ):
+    message = r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong together"
+    with pytest.raises(Unsupported, match=message):
         steps(net(), TrainingConfig(loss="mse"), torch.zeros(3))
 
 
@@ -216,8 +213,7 @@ def test_ones_own_loss_and_optimizer() -> None:
         lambda parameters: torch.optim.RMSprop(parameters, lr=0.01),
     )
     assert found == losses
-    for one, other in zip(module.parameters(), expected.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert all(map(torch.equal, module.parameters(), expected.parameters()))
 
 
 def test_a_loss_may_be_a_class() -> None:
@@ -254,7 +250,7 @@ def test_nothing_to_train() -> None:
     with pytest.raises(Unsupported, match="no parameter requires a gradient"):
         steps(net().requires_grad_(False), TrainingConfig())
     with pytest.raises(Unsupported, match="no output depends on a parameter"):
-        steps(Detached(), TrainingConfig())
+        steps(Applied(lambda module, x: module.inner(x).detach(), inner=net()), TrainingConfig())
     quantized = TorchModel(net(), CPU, TorchVariant("int8"))
     with (
         pytest.raises(Unsupported, match="a dynamically quantized model has no gradients"),
@@ -263,37 +259,20 @@ def test_nothing_to_train() -> None:
         pass
 
 
-class Detached(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = net()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        detached: torch.Tensor = self.inner(x).detach()
-        return detached
+def first_alone(parameters: Any) -> torch.optim.Optimizer:
+    """Knows the first parameter only."""
+    return torch.optim.SGD(parameters[:1], lr=0.0)
 
 
-def test_gradients_do_not_add_up() -> None:
+@pytest.mark.parametrize("optimizer", ["none", first_alone])
+def test_gradients_do_not_add_up(optimizer: Any) -> None:
     module = net()
-    with training(TorchModel(module, CPU), Inputs((X,)), None, TrainingConfig("none")) as step:
+    with training(TorchModel(module, CPU), Inputs((X,)), None, TrainingConfig(optimizer)) as step:
         step.backward(step.forward())
         once = [copy.deepcopy(parameter.grad) for parameter in module.parameters()]
         step.backward(step.forward())
-        for parameter, before in zip(module.parameters(), once, strict=True):
-            assert before is not None
-            torch.testing.assert_close(parameter.grad, before)
-
-
-def test_gradients_that_the_optimizer_does_not_know_do_not_add_up() -> None:
-    module = net()
-    config = TrainingConfig(lambda parameters: torch.optim.SGD(parameters[:1], lr=0.0))
-    with training(TorchModel(module, CPU), Inputs((X,)), None, config) as step:
-        step.backward(step.forward())
-        once = [copy.deepcopy(parameter.grad) for parameter in module.parameters()]
-        step.backward(step.forward())
-        for parameter, before in zip(module.parameters(), once, strict=True):
-            assert before is not None
-            torch.testing.assert_close(parameter.grad, before)
+        assert None not in once
+        torch.testing.assert_close([parameter.grad for parameter in module.parameters()], once)
 
 
 def test_a_model_with_lazy_parameters_is_trained_and_lazy_again() -> None:
@@ -379,16 +358,15 @@ class Sleeping(torch.autograd.Function):
         return gradients[0], None, None
 
 
-class Drowsy(nn.Module):
-    def __init__(self, forward_s: float, backward_s: float, slow_calls: int = 0) -> None:
-        super().__init__()
-        self.inner, self.pauses, self.slow_calls = net(), (forward_s, backward_s), slow_calls
+def drowsy(forward_s: float, backward_s: float, slow_calls: int = 0) -> nn.Module:
+    calls = iter(range(slow_calls))
 
-    def forward(self, x: torch.Tensor) -> Any:
-        if self.slow_calls > 0:
-            self.slow_calls -= 1
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        if next(calls, None) is not None:
             time.sleep(5 * PAUSE)
-        return Sleeping.apply(self.inner(x), *self.pauses)  # type: ignore[no-untyped-call]
+        return Sleeping.apply(module.inner(x), forward_s, backward_s)  # type: ignore[no-untyped-call]
+
+    return Applied(forward, inner=net())
 
 
 class SleepingSGD(torch.optim.SGD):
@@ -407,7 +385,7 @@ def live(model: nn.Module, mode: Any, optimizer: Any = "sgd") -> Timing:
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "update"])
 def test_a_phase_that_sleeps_is_seen_in_that_phase(phase: str) -> None:
-    model = Drowsy(PAUSE * (phase == "forward"), PAUSE * (phase == "backward"))
+    model = drowsy(PAUSE * (phase == "forward"), PAUSE * (phase == "backward"))
     timing = live(model, "training", SleepingSGD if phase == "update" else torch.optim.SGD)
     seconds = {name: min(samples) for name, samples in timing.phases.items()}
     assert PAUSE <= seconds[phase] < 2 * PAUSE
@@ -417,7 +395,7 @@ def test_a_phase_that_sleeps_is_seen_in_that_phase(phase: str) -> None:
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_five_slow_warm_ups_are_in_no_sample(mode: Any) -> None:
     """moduleprofiler's drop_first dropped nothing."""
-    timing = live(Drowsy(0, 0, slow_calls=6), mode)
+    timing = live(drowsy(0, 0, slow_calls=6), mode)
     assert timing.first_step_s > 5 * PAUSE
     assert (timing.warmup_steps, len(timing.samples)) == (5, 7)
     assert statistics.median(timing.samples) < PAUSE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import sweeprof
+from support.torch_modules import Applied
 from sweeprof.backends.torch.counting import count_built, count_layers
 from sweeprof.backends.torch.training import count_built_training, count_training
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -84,8 +86,7 @@ def sound() -> Tensors:
 
 
 def spoken() -> Tensors:
-    features = torch.ones(2, 60, 16)
-    return {"input_features": features, "attention_mask": padding(60), "decoder_input_ids": tokens(8)}
+    return {"input_features": torch.ones(2, 60, 16), "attention_mask": padding(60), "decoder_input_ids": tokens(8)}
 
 
 def whisper_input() -> Tensors:
@@ -94,8 +95,7 @@ def whisper_input() -> Tensors:
 
 def boxed() -> Tensors:
     """A text with the place of every word on its page."""
-    corners = torch.tensor([1, 2, 3, 4]).repeat(2, LENGTH, 1)
-    return text(bbox=corners)
+    return text(bbox=torch.tensor([1, 2, 3, 4]).repeat(2, LENGTH, 1))
 
 
 IMAGE_TOKEN = 98
@@ -172,10 +172,8 @@ class Architecture:
     def build(self, **options: Any) -> nn.Module:
         config = transformers.AutoConfig.for_model(self.kind, **self.config)
         model = getattr(transformers, self.model)
-        made: nn.Module = (model.from_config if self.model.startswith("Auto") else model._from_config)(
-            config, **options
-        )
-        return made
+        from_config = model.from_config if self.model.startswith("Auto") else model._from_config
+        return from_config(config, **options)  # type: ignore[no-any-return]
 
 
 MASKED = "AutoModelForMaskedLM"
@@ -191,16 +189,8 @@ ARCHITECTURES = [
     Architecture("bert", CLASSIFIES, ENCODER, typed),
     Architecture("roberta", MASKED, ENCODER, text),
     Architecture(
-        "deberta-v2",
-        CLASSIFIES,
-        {
-            **ENCODER,
-            "relative_attention": True,
-            "position_buckets": 8,
-            "pos_att_type": ["p2c", "c2p"],
-            "type_vocab_size": 0,
-        },
-        text,
+        "deberta-v2", CLASSIFIES, {**ENCODER, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"],
+        "type_vocab_size": 0}, text
     ),
     Architecture("longformer", CLASSIFIES, {**ENCODER, "attention_window": 8}, text),
     Architecture("gpt2", CAUSAL, GPT, text),
@@ -213,111 +203,52 @@ ARCHITECTURES = [
     Architecture("mamba", CAUSAL, MAMBA, text),
     Architecture("t5", TRANSLATES, T5, translated),
     Architecture("bart", TRANSLATES, BART, translated),
-    Architecture(
-        "whisper",
-        "AutoModelForSpeechSeq2Seq",
-        {**SPEECH, "num_mel_bins": 16, "max_source_positions": 30},
-        whisper_input,
-    ),
+    Architecture("whisper", "AutoModelForSpeechSeq2Seq", {**SPEECH, "num_mel_bins": 16, "max_source_positions": 30}, whisper_input),
     Architecture("wav2vec2", HEARS, WAVES, sound),
     Architecture("vit", SEES, VISION, image),
     Architecture("beit", SEES, {**VISION, "use_relative_position_bias": True}, image),
     Architecture("swin", SEES, SWIN, image),
-    Architecture(
-        "clip", "AutoModel", {"text_config": ENCODER, "vision_config": VISION, "projection_dim": 16}, captioned
-    ),
+    Architecture("clip", "AutoModel", {"text_config": ENCODER, "vision_config": VISION, "projection_dim": 16}, captioned),
     Architecture("detr", DETECTS, DETR, padded_image),
     Architecture(
-        "segformer",
-        SEGMENTS,
-        {
-            "depths": [1] * 4,
-            "hidden_sizes": [16, 16, 32, 32],
-            "num_attention_heads": [1, 2, 4, 4],
-            "decoder_hidden_size": 32,
-        },
-        lambda: image(64),
+        "segformer", SEGMENTS, {"depths": [1] * 4, "hidden_sizes": [16, 16, 32, 32], "num_attention_heads": [1, 2, 4, 4],
+        "decoder_hidden_size": 32}, lambda: image(64)
     ),
-]
+]  # fmt: skip
 """Those that are most used, of every kind."""
 
 FURTHER = [
-    Architecture(
-        "distilbert", CLASSIFIES, {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, text
-    ),
+    Architecture("distilbert", CLASSIFIES, {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, text),
     Architecture("albert", MASKED, {**ENCODER, "embedding_size": 16}, text),
     Architecture("electra", "AutoModelForTokenClassification", {**ENCODER, "embedding_size": 16}, text),
     Architecture("deberta", CLASSIFIES, {**ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, text),
     Architecture("mpnet", MASKED, ENCODER, text),
     Architecture("xlm-roberta", "AutoModelForQuestionAnswering", ENCODER, text),
     Architecture(
-        "big_bird",
-        MASKED,
-        {**ENCODER, "block_size": 4, "num_random_blocks": 2, "max_position_embeddings": 128},
-        lambda: text(96),
+        "big_bird", MASKED, {**ENCODER, "block_size": 4, "num_random_blocks": 2, "max_position_embeddings": 128}, lambda: text(96)
     ),
     Architecture(
-        "modernbert",
-        MASKED,
-        {**ENCODER, "cls_token_id": 3, "sep_token_id": 4, "global_attn_every_n_layers": 2, "local_attention": 8},
-        text,
+        "modernbert", MASKED, {**ENCODER, "cls_token_id": 3, "sep_token_id": 4, "global_attn_every_n_layers": 2,
+        "local_attention": 8}, text
     ),
     Architecture(
-        "funnel",
-        MASKED,
-        {
-            "vocab_size": 99,
-            "d_model": 32,
-            "block_sizes": [1, 1],
-            "num_decoder_layers": 1,
-            "n_head": 4,
-            "d_head": 8,
-            "d_inner": 64,
-        },
-        text,
+        "funnel", MASKED, {"vocab_size": 99, "d_model": 32, "block_sizes": [1, 1], "num_decoder_layers": 1, "n_head": 4,
+        "d_head": 8, "d_inner": 64}, text
     ),
     Architecture(
-        "reformer",
-        MASKED,
-        {
-            "vocab_size": 99,
-            "hidden_size": 32,
-            "attention_head_size": 8,
-            "num_attention_heads": 4,
-            "feed_forward_size": 64,
-            "attn_layers": ["local", "lsh"],
-            "axial_pos_shape": [4, 6],
-            "axial_pos_embds_dim": [16, 16],
-            "num_buckets": 4,
-            "is_decoder": False,
-            "local_attn_chunk_length": 4,
-            "lsh_attn_chunk_length": 4,
-        },
-        text,
+        "reformer", MASKED, {"vocab_size": 99, "hidden_size": 32, "attention_head_size": 8, "num_attention_heads": 4,
+        "feed_forward_size": 64, "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 6], "axial_pos_embds_dim": [16, 16],
+        "num_buckets": 4, "is_decoder": False, "local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4}, text
     ),
-    Architecture(
-        "xlnet", CLASSIFIES, {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, text
-    ),
+    Architecture("xlnet", CLASSIFIES, {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, text),
     Architecture("xlm", CLASSIFIES, XLM, text),
     Architecture("canine", CLASSIFIES, {**ENCODER, "local_transformer_stride": 16}, lambda: text(64)),
     Architecture(
-        "mobilebert",
-        MASKED,
-        {**ENCODER, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16},
-        text,
+        "mobilebert", MASKED, {**ENCODER, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16}, text
     ),
     Architecture(
-        "gpt_neo",
-        CAUSAL,
-        {
-            "vocab_size": 99,
-            "hidden_size": 32,
-            "num_layers": 2,
-            "num_heads": 4,
-            "attention_types": [[["global", "local"], 1]],
-            "window_size": 8,
-        },
-        text,
+        "gpt_neo", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global",
+        "local"], 1]], "window_size": 8}, text
     ),
     Architecture("gpt_neox", CAUSAL, ENCODER, text),
     Architecture("gptj", CAUSAL, {**GPT, "rotary_dim": 4}, text),
@@ -328,113 +259,68 @@ FURTHER = [
     Architecture("qwen3_moe", CAUSAL, {**EXPERTS, "head_dim": 8}, text, runs_experts=True),
     Architecture("gemma2", CAUSAL, {**DECODER, "head_dim": 8, "sliding_window": 8}, text),
     Architecture(
-        "gpt_oss",
-        CAUSAL,
-        {**DECODER, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
-        text,
-        runs_experts=True,
+        "gpt_oss", CAUSAL, {**DECODER, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
+        text, runs_experts=True
     ),
     Architecture("deepseek_v3", CAUSAL, LATENT, text, runs_experts=True),
     Architecture("phi3", CAUSAL, DECODER, text),
     Architecture("mamba2", CAUSAL, {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 8}, text),
     Architecture(
-        "recurrent_gemma",
-        CAUSAL,
-        {
-            **DECODER,
-            "head_dim": 8,
-            "lru_width": 32,
-            "attention_window_size": 8,
-            "block_types": ["recurrent", "attention"],
-        },
-        text,
+        "recurrent_gemma", CAUSAL, {**DECODER, "head_dim": 8, "lru_width": 32, "attention_window_size": 8,
+        "block_types": ["recurrent", "attention"]}, text
     ),
-    Architecture(
-        "rwkv", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 64}, text
-    ),
+    Architecture("rwkv", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 64}, text),
     Architecture("mbart", TRANSLATES, BART, translated),
     Architecture("pegasus", TRANSLATES, BART, translated),
     Architecture("marian", TRANSLATES, {**BART, "decoder_vocab_size": 99}, translated),
     Architecture(
-        "led",
-        TRANSLATES,
-        {**BART, "attention_window": 8, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
-        translated,
+        "led", TRANSLATES, {**BART, "attention_window": 8, "max_encoder_position_embeddings": 64,
+        "max_decoder_position_embeddings": 64}, translated
     ),
     Architecture(
-        "longt5",
-        TRANSLATES,
-        {**T5, "local_radius": 4, "encoder_attention_type": "transient-global", "global_block_size": 4},
-        translated,
+        "longt5", TRANSLATES, {**T5, "local_radius": 4, "encoder_attention_type": "transient-global", "global_block_size": 4},
+        translated
     ),
     Architecture("hubert", HEARS, WAVES, sound),
     Architecture("wav2vec2-conformer", HEARS, {**WAVES, "conv_depthwise_kernel_size": 5}, sound),
     Architecture(
-        "speech_to_text",
-        "AutoModelForSpeechSeq2Seq",
-        {**SPEECH, "input_feat_per_channel": 16, "conv_channels": 32},
-        spoken,
+        "speech_to_text", "AutoModelForSpeechSeq2Seq", {**SPEECH, "input_feat_per_channel": 16, "conv_channels": 32}, spoken
     ),
     Architecture(
-        "audio-spectrogram-transformer",
-        "AutoModelForAudioClassification",
-        {**VISION, "frequency_stride": 8, "time_stride": 8, "max_length": 32, "num_mel_bins": 16},
-        lambda: {"input_values": torch.ones(2, 32, 16)},
+        "audio-spectrogram-transformer", "AutoModelForAudioClassification", {**VISION, "frequency_stride": 8, "time_stride": 8,
+        "max_length": 32, "num_mel_bins": 16}, lambda: {"input_values": torch.ones(2, 32, 16)}
     ),
     Architecture("deit", "DeiTForImageClassification", VISION, image),
     Architecture("dinov2", SEES, VISION, image),
     Architecture("swinv2", SEES, SWIN, image),
     Architecture("convnext", SEES, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2}, image),
     Architecture("resnet", SEES, {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]}, image),
+    Architecture("deformable_detr", DETECTS, {**DETR, "backbone_config": {**RESNET, "out_features": STAGES}}, padded_image),
     Architecture(
-        "deformable_detr", DETECTS, {**DETR, "backbone_config": {**RESNET, "out_features": STAGES}}, padded_image
+        "grounding-dino", "GroundingDinoForObjectDetection", {**DETR, "backbone_config": LARGE_SWIN, "text_config": {**ENCODER,
+        "model_type": "bert"}, "max_text_len": 64}, lambda: {**typed(), **padded_image()}
+    ),
+    Architecture("siglip", "AutoModel", {"text_config": {**ENCODER, "projection_size": 32}, "vision_config": VISION}, captioned),
+    Architecture(
+        "blip", "BlipForConditionalGeneration", {"text_config": {**ENCODER, "encoder_hidden_size": 32}, "vision_config": VISION},
+        captioned
     ),
     Architecture(
-        "grounding-dino",
-        "GroundingDinoForObjectDetection",
-        {**DETR, "backbone_config": LARGE_SWIN, "text_config": {**ENCODER, "model_type": "bert"}, "max_text_len": 64},
-        lambda: {**typed(), **padded_image()},
+        "vilt", "ViltForQuestionAnswering", {**ENCODER, "image_size": SIZE, "patch_size": 8, "max_image_length": -1},
+        lambda: {**typed(), **padded_image(SIZE)}
     ),
     Architecture(
-        "siglip", "AutoModel", {"text_config": {**ENCODER, "projection_size": 32}, "vision_config": VISION}, captioned
+        "llava", "AutoModelForImageTextToText", {"text_config": {**DECODER, "model_type": "llama"}, "vision_config": {**VISION,
+        "model_type": "clip_vision_model"}, "image_token_id": IMAGE_TOKEN, "vision_feature_layer": -1},
+        lambda: with_image_tokens(16, first=1)
     ),
     Architecture(
-        "blip",
-        "BlipForConditionalGeneration",
-        {"text_config": {**ENCODER, "encoder_hidden_size": 32}, "vision_config": VISION},
-        captioned,
-    ),
-    Architecture(
-        "vilt",
-        "ViltForQuestionAnswering",
-        {**ENCODER, "image_size": SIZE, "patch_size": 8, "max_image_length": -1},
-        lambda: {**typed(), **padded_image(SIZE)},
-    ),
-    Architecture(
-        "llava",
-        "AutoModelForImageTextToText",
-        {
-            "text_config": {**DECODER, "model_type": "llama"},
-            "vision_config": {**VISION, "model_type": "clip_vision_model"},
-            "image_token_id": IMAGE_TOKEN,
-            "vision_feature_layer": -1,
-        },
-        lambda: with_image_tokens(16, first=1),
-    ),
-    Architecture(
-        "blip-2",
-        "Blip2ForConditionalGeneration",
-        {
-            "vision_config": VISION,
-            "text_config": {**OPT, "model_type": "opt"},
-            "num_query_tokens": 4,
-            "qformer_config": {**ENCODER, "encoder_hidden_size": 32},
-            "image_token_index": IMAGE_TOKEN,
-        },
-        lambda: with_image_tokens(4),
+        "blip-2", "Blip2ForConditionalGeneration", {"vision_config": VISION, "text_config": {**OPT, "model_type": "opt"},
+        "num_query_tokens": 4, "qformer_config": {**ENCODER, "encoder_hidden_size": 32}, "image_token_index": IMAGE_TOKEN},
+        lambda: with_image_tokens(4)
     ),
     Architecture("layoutlm", "AutoModelForTokenClassification", ENCODER, boxed),
-]
+]  # fmt: skip
 """The long tail."""
 
 
@@ -478,21 +364,16 @@ SERIES = {
 NEWER = [
     Architecture("esm", MASKED, {**ENCODER, "mask_token_id": 4}, text),
     Architecture("nomic_bert", "AutoModel", ENCODER, text),
-    Architecture(
-        "xglm", CAUSAL, {**LAYERS, "vocab_size": 99, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64}, text
-    ),
+    Architecture("xglm", CAUSAL, {**LAYERS, "vocab_size": 99, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64}, text),
     Architecture("cohere2", CAUSAL, {**DECODER, "sliding_window": 8}, text),
     Architecture("olmo2", CAUSAL, DECODER, text),
     Architecture("gemma3_text", CAUSAL, {**DECODER, "head_dim": 8, "sliding_window": 8}, text),
-    Architecture(
-        "granitemoe", CAUSAL, {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2}, text, runs_experts=True
-    ),
+    Architecture("granitemoe", CAUSAL, {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2}, text, runs_experts=True),
     Architecture("bamba", CAUSAL, {**DECODER, **STATES, "attn_layer_indices": [1]}, text),
     # Two systems of each of 2 · 4 heads: 64 rows, as a chunk has, and 8 columns each.
     Architecture(
-        *("qwen3_next", CAUSAL, {**EXPERTS, **DELTA, "head_dim": 8}, text),
-        runs_experts=True,
-        further_macs=2 * 2 * 4 * (64 * 63 // 2) * 8,
+        *("qwen3_next", CAUSAL, {**EXPERTS, **DELTA, "head_dim": 8}, text), runs_experts=True,
+        further_macs=2 * 2 * 4 * (64 * 63 // 2) * 8
     ),
     Architecture("diffllama", CAUSAL, DECODER, text),
     Architecture("m2m_100", TRANSLATES, BART, translated),
@@ -503,55 +384,29 @@ NEWER = [
     Architecture("videomae", "AutoModelForVideoClassification", {**VISION, "num_frames": 4}, video),
     Architecture("yolos", DETECTS, {**VISION, "image_size": [SIZE, SIZE], "num_detection_tokens": 5}, image),
     Architecture(
-        "owlvit",
-        "OwlViTForObjectDetection",
-        {
-            "text_config": {**ENCODER, "max_position_embeddings": LENGTH},
-            "vision_config": VISION,
-            "projection_dim": 32,
-        },
-        captioned,
+        "owlvit", "OwlViTForObjectDetection", {"text_config": {**ENCODER, "max_position_embeddings": LENGTH},
+        "vision_config": VISION, "projection_dim": 32}, captioned
     ),
     Architecture(
-        "qwen2_vl",
-        "AutoModelForImageTextToText",
-        {
-            "text_config": {**DECODER, "rope_parameters": ROTARY},
-            "vision_config": PIXELS,
-            **SPECIALS,
-        },
-        two_images_in_patches,
+        "qwen2_vl", "AutoModelForImageTextToText", {"text_config": {**DECODER, "rope_parameters": ROTARY},
+        "vision_config": PIXELS, **SPECIALS}, two_images_in_patches
     ),
     Architecture(
-        "pix2struct",
-        "Pix2StructForConditionalGeneration",
-        SCREEN,
-        lambda: {
-            "flattened_patches": torch.ones(2, 16, 18),
-            "attention_mask": padding(16),
-            "decoder_input_ids": tokens(8),
-        },
+        "pix2struct", "Pix2StructForConditionalGeneration", SCREEN, lambda: {"flattened_patches": torch.ones(2, 16, 18),
+        "attention_mask": padding(16), "decoder_input_ids": tokens(8)}
     ),
     Architecture("sew", HEARS, {**WAVES, "squeeze_factor": 2}, sound),
     Architecture("patchtst", "PatchTSTForPrediction", SERIES, lambda: {"past_values": torch.ones(2, 32, 3)}),
-]
+]  # fmt: skip
 """Of later years, and other kinds of inputs."""
-
-BUILT_FOR_REAL = [
-    # An LSTM of 16 units before and after the codes, over 120 steps.
-    Architecture(
-        "encodec",
-        "AutoModel",
-        WAV,
-        lambda: {"input_values": torch.ones(1, 1, 960)},
-        further_macs=2 * 120 * 4 * 16 * (16 + 16),
-    ),
-]
-"""What computes with real constants: the forward is over shapes, and the model is built with values."""
 
 SWITCH = {**T5, "num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
 NLLB = {**BART, "num_experts": 4, "encoder_sparse_step": 2, "decoder_sparse_step": 2}
 DECISIONS = {"state_dim": 4, "act_dim": 2, "hidden_size": 32, "n_layer": 2, "n_head": 4, "max_ep_len": 64}
+
+
+def heard() -> Tensors:
+    return {"input_values": torch.ones(1, 1, 960)}
 
 
 def decided() -> Tensors:
@@ -561,21 +416,20 @@ def decided() -> Tensors:
     return {**given, "timesteps": torch.arange(6)[None], "attention_mask": torch.ones(1, 6)}
 
 
-BY_VALUES = [
-    pytest.param(
-        Architecture("switch_transformers", TRANSLATES, SWITCH, translated), "nonzero", id="switch_transformers"
-    ),
-    pytest.param(Architecture("nllb-moe", TRANSLATES, NLLB, translated), "nonzero", id="nllb-moe"),
-    pytest.param(
-        Architecture("decision_transformer", "DecisionTransformerModel", DECISIONS, decided), "item", id="decision"
-    ),
+FOR_REAL = [
+    # What computes with real constants: the forward is over shapes, and the model is built with values.
+    # An LSTM of 16 units before and after the codes, over 120 steps.
+    (Architecture("encodec", "AutoModel", WAV, heard, further_macs=2 * 120 * 4 * 16 * (16 + 16)), r"shapes$"),
+    # What needs values of floating-point numbers: experts that are called for the tokens that a router sends to them,
+    # where other models multiply with all experts in one operator; and a mask of floating-point numbers.
+    (Architecture("switch_transformers", TRANSLATES, SWITCH, translated), "real forward: .*nonzero"),
+    (Architecture("nllb-moe", TRANSLATES, NLLB, translated), "real forward: .*nonzero"),
+    (Architecture("decision_transformer", "DecisionTransformerModel", DECISIONS, decided), "real forward: .*item"),
 ]
-"""What needs values of floating-point numbers: experts that are called for the tokens that a router sends to them, where other
-models multiply with all experts in one operator; and a mask of floating-point numbers."""
 
 
-def named(architectures: list[Architecture]) -> list[Any]:
-    return [pytest.param(architecture, id=architecture.kind) for architecture in architectures]
+def named(architectures: list[Architecture], *marks: pytest.MarkDecorator) -> list[Any]:
+    return [pytest.param(architecture, id=architecture.kind, marks=marks) for architecture in architectures]
 
 
 @contextmanager
@@ -603,7 +457,8 @@ def assert_counted(table: LayerTable, architecture: Architecture) -> None:
     assert (table.macs, table.params) == expected(architecture)
 
 
-def check_on_shapes(architecture: Architecture) -> None:
+@pytest.mark.parametrize("architecture", [*named(ARCHITECTURES), *named([*FURTHER, *NEWER], pytest.mark.slow)])
+def test_on_shapes_alone(architecture: Architecture) -> None:
     builds = []
 
     def build() -> nn.Module:
@@ -616,32 +471,12 @@ def check_on_shapes(architecture: Architecture) -> None:
     assert_counted(table, architecture)
 
 
-@pytest.mark.parametrize("architecture", named(ARCHITECTURES))
-def test_on_shapes_alone(architecture: Architecture) -> None:
-    check_on_shapes(architecture)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", named([*FURTHER, *NEWER]))
-def test_the_long_tail_on_shapes_alone(architecture: Architecture) -> None:
-    check_on_shapes(architecture)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", named(BUILT_FOR_REAL))
-def test_on_shapes_of_a_model_with_values(architecture: Architecture) -> None:
-    table = count_built(architecture.build, Inputs(kwargs=architecture.inputs()))
-    assert table.method == "shapes"
-    assert_counted(table, architecture)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("architecture", "operator"), BY_VALUES)
-def test_by_values(architecture: Architecture, operator: str) -> None:
+@pytest.mark.parametrize(("architecture", "method"), FOR_REAL, ids=[case[0].kind for case in FOR_REAL])
+def test_built_for_real(architecture: Architecture, method: str) -> None:
     torch.manual_seed(0)
     table = count_built(architecture.build, Inputs(kwargs=architecture.inputs()))
-    assert table.method.startswith("real forward: ")
-    assert operator in table.method
+    assert re.match(method, table.method)
     assert_counted(table, architecture)
 
 
@@ -682,21 +517,19 @@ def small() -> nn.Module:
 def test_padding_adds_a_mask_to_the_scores_and_no_products(device: str, dtype: torch.dtype) -> None:
     """Transformers leaves out a mask without padding; its values are those of the caller, in every form of input."""
     module = small().to(device)
-    plain, full, padded = (
-        count_layers(module, Inputs(kwargs={"input_ids": tokens(), **masked}))
-        for masked in (
-            {},
-            {"attention_mask": torch.ones(2, LENGTH, dtype=dtype)},
-            {"attention_mask": padding().to(dtype)},
-        )
-    )
-    assert {table.method for table in (plain, full, padded)} == {"shapes"}
+    masks: list[Tensors] = [
+        {},
+        {"attention_mask": torch.ones(2, LENGTH, dtype=dtype)},
+        {"attention_mask": padding().to(dtype)},
+    ]
+    tables = [count_layers(module, Inputs(kwargs={"input_ids": tokens(), **masked})) for masked in masks]
+    assert {table.method for table in tables} == {"shapes"}
+    plain, full, padded = tables
     assert plain.macs == full.macs == padded.macs
     assert plain.flops == full.flops
-    assert padded.flops is not None
     assert full.flops is not None
     scores = 2 * 2 * 4 * LENGTH * LENGTH
-    assert padded.flops - full.flops == scores, "the mask is added to each score"
+    assert padded.flops == full.flops + scores, "the mask is added to each score"
 
 
 def test_inputs_of_every_form() -> None:
@@ -705,16 +538,9 @@ def test_inputs_of_every_form() -> None:
     given = transformers.BatchEncoding({"input_ids": tokens(), "attention_mask": mask})
     spec = TensorSpec((2, LENGTH), "int64")
 
-    class Takes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = small()
-
-        def forward(self, encoding: Any) -> Any:
-            return self.inner(**encoding)
-
+    takes = Applied(lambda module, encoding: module.inner(**encoding), inner=small())
     tables = [
-        count_layers(Takes(), Inputs((given,))),
+        count_layers(takes, Inputs((given,))),
         count_layers(small(), Inputs(kwargs={"input_ids": tokens().numpy(), "attention_mask": mask.numpy()})),
         count_layers(small(), Inputs(kwargs={"input_ids": spec, "attention_mask": spec})),
     ]

@@ -25,66 +25,56 @@ from torch import nn
 from torch.nn import functional
 
 import sweeprof
+from support.torch_modules import Applied
 from sweeprof.errors import Unsupported, UserError
+
+
+def product(outputs: int) -> nn.Module:
+    return nn.Linear(16, outputs, bias=False)
 
 
 def macs(model: Any, *inputs: Any, **settings: Any) -> Any:
     return sweeprof.profile(model, inputs, ["compute/macs"], progress=False, **settings)["compute/macs"].value
 
 
-class Early(nn.Module):
-    """Skips its layer after a number of calls, which is kept in a place that the blocks share."""
+def early(calls: Any) -> nn.Module:
+    """Skips its layer after a number of calls, which is kept in a place that blocks may share."""
 
-    def __init__(self, calls: Any) -> None:
-        super().__init__()
-        self.layer = nn.Linear(16, 16, bias=False)
-        self.calls = calls
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        next(calls)
+        return module.layer(x) if calls.__reduce__()[1][0] <= 2 else x
 
-    def forward(self, x: torch.Tensor) -> Any:
-        next(self.calls)
-        return self.layer(x) if self.calls.__reduce__()[1][0] <= 2 else x
+    return Applied(forward, layer=product(16))
 
 
-class Narrowed(nn.Module):
+def narrowed(module: Any, x: torch.Tensor) -> list[torch.Tensor]:
     """Runs equal blocks with another setting each, and restores it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(16, 16, bias=False)) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        results = []
-        for width, block in zip((4, 8, 16), self.blocks, strict=True):
-            layer: Any = next(block.children())
-            whole = layer.weight
-            layer.weight = nn.Parameter(whole[:width])
-            results.append(block(x))
-            layer.weight = whole
-        return results
+    results = []
+    for width, block in zip((4, 8, 16), module.blocks, strict=True):
+        layer = block[0]
+        whole = layer.weight
+        layer.weight = nn.Parameter(whole[:width])
+        results.append(block(x))
+        layer.weight = whole
+    return results
 
 
 def test_equal_blocks_are_counted_each() -> None:
     x = torch.randn(3, 16)
-    assert macs(nn.Sequential(*[Early(count()) for _ in range(4)]), x) == 4 * 3 * 256
+    assert macs(nn.Sequential(*[early(count()) for _ in range(4)]), x) == 4 * 3 * 256
     calls = count()
-    assert macs(nn.Sequential(*[Early(calls) for _ in range(4)]), x) == 2 * 3 * 256
-    assert macs(Narrowed(), x) == 3 * 16 * (4 + 8 + 16)
+    assert macs(nn.Sequential(*[early(calls) for _ in range(4)]), x) == 2 * 3 * 256
+    blocks = nn.ModuleList(nn.Sequential(product(16)) for _ in range(3))
+    assert macs(Applied(narrowed, blocks=blocks), x) == 3 * 16 * (4 + 8 + 16)
 
 
 QUICK = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
 PASSES = ("timing", "layer_times", "operators", "allocations")
 
 
-class Members(nn.Module):
+def members(run: Callable[[Any, torch.Tensor], Any]) -> nn.Module:
     """Four layers that a function runs."""
-
-    def __init__(self, run: Callable[[Any, torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(16, 8, bias=False) for _ in range(4))
-        self.run = run
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.run(self.layers, x)
+    return Applied(lambda module, x: run(module.layers, x), layers=nn.ModuleList(product(8) for _ in range(4)))
 
 
 def seen(name: str, model: Any, *inputs: Any, mode: Any = "inference", **settings: Any) -> Any:
@@ -138,20 +128,6 @@ def by_threads_of_a_class(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
     return [worker.result for worker in workers]
 
 
-def answered(layer: Any, x: torch.Tensor, results: list[torch.Tensor], done: threading.Semaphore) -> None:
-    results.append(layer(x))
-    done.release()
-
-
-def by_a_queue(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
-    results: list[torch.Tensor] = []
-    done = threading.Semaphore(0)
-    for layer in layers:
-        ASKED.put(partial(answered, layer, x, results, done))
-        done.acquire()
-    return results
-
-
 async def gathered(layers: Any, x: torch.Tensor) -> Any:
     return await asyncio.gather(*(asyncio.to_thread(layer, x) for layer in layers))
 
@@ -194,16 +170,22 @@ IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "tasks of a pool": lambda layers, x: [
         task.get() for task in [EARLIER["pool"].apply_async(m, (x,)) for m in layers]
     ],
-    "a queue": by_a_queue,
+    "a queue": lambda layers, x: [asked(partial(layer, x)) for layer in layers],
     "asyncio": lambda layers, x: asyncio.run(gathered(layers, x)),
     "futures that are returned": lambda layers, x: [EARLIER["executor"].submit(layer, x) for layer in layers],
 }
 
 
-@pytest.mark.parametrize("how", IN_THREADS)
-def test_operators_in_other_threads_are_counted(how: str) -> None:
+def busy_beside(layers: Any, x: torch.Tensor) -> Any:
+    """Another thread works on something else."""
+    ASKED.put(partial(sum, range(100_000)))
+    return [layer(x) for layer in layers]
+
+
+@pytest.mark.parametrize("run", [*IN_THREADS.values(), busy_beside], ids=[*IN_THREADS, "another thread is busy"])
+def test_operators_in_other_threads_are_counted(run: Callable[[Any, torch.Tensor], Any]) -> None:
     x = torch.randn(3, 16)
-    profile = sweeprof.profile(Members(IN_THREADS[how]), x, ["compute/macs", "compute/coverage"], progress=False)
+    profile = sweeprof.profile(members(run), x, ["compute/macs", "compute/coverage"], progress=False)
     assert (profile["compute/macs"].value, profile["compute/coverage"].value) == (4 * 3 * 16 * 8, 1.0)
 
 
@@ -211,13 +193,13 @@ def test_operators_in_other_threads_are_counted(how: str) -> None:
 @pytest.mark.parametrize("how", ["threads of a class", "functions in an earlier executor", "a queue", *UNSEEN])
 def test_what_cannot_see_other_threads_says_so(how: str, name: str) -> None:
     with pytest.raises(Unsupported, match="the model runs operators in other threads"):
-        seen(name, Members((IN_THREADS | UNSEEN)[how]), torch.randn(3, 16))
+        seen(name, members((IN_THREADS | UNSEEN)[how]), torch.randn(3, 16))
 
 
 @pytest.mark.parametrize("how", UNSEEN)
 @pytest.mark.parametrize("name", ["compute/macs", "compute/coverage", "compute/flops_train"])
 def test_operators_that_are_not_seen_leave_no_count(how: str, name: str) -> None:
-    profile = sweeprof.profile(Members(UNSEEN[how]), torch.randn(3, 16), [name, "params/total"], progress=False)
+    profile = sweeprof.profile(members(UNSEEN[how]), torch.randn(3, 16), [name, "params/total"], progress=False)
     figure = profile[name]
     assert figure.value is None
     assert re.search(
@@ -226,19 +208,9 @@ def test_operators_that_are_not_seen_leave_no_count(how: str, name: str) -> None
     assert profile["params/total"].value == 4 * 16 * 8
 
 
-def test_a_thread_that_works_on_something_else_changes_no_count() -> None:
-    def busy(layers: Any, x: torch.Tensor) -> Any:
-        ASKED.put(partial(sum, range(100_000)))
-        return [layer(x) for layer in layers]
-
-    x = torch.randn(3, 16)
-    profile = sweeprof.profile(Members(busy), x, ["compute/macs", "compute/coverage"], progress=False)
-    assert (profile["compute/macs"].value, profile["compute/coverage"].value) == (4 * 3 * 16 * 8, 1.0)
-
-
 def test_threads_are_left_as_they_were() -> None:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
-    macs(Members(IN_THREADS["asyncio"]), torch.randn(3, 16))
+    macs(members(IN_THREADS["asyncio"]), torch.randn(3, 16))
     assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
     assert "apply_async" not in vars(ThreadPool)
 
@@ -246,18 +218,12 @@ def test_threads_are_left_as_they_were() -> None:
 # Forwards that are evaluated lazily
 
 
-class Slow(nn.Module):
-    def __init__(self, results: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.layer = nn.Linear(16, 16, bias=False)
-        self.results = results
-
-    def step(self, x: torch.Tensor) -> Any:
+def slow(results: Callable[[Any], Any]) -> nn.Module:
+    def step(module: Any, x: torch.Tensor) -> Any:
         time.sleep(0.002)
-        return self.layer(x)
+        return module.layer(x)
 
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.results(partial(self.step, x))
+    return Applied(lambda module, x: results(partial(step, module, x)), layer=product(16))
 
 
 @pytest.mark.parametrize(
@@ -270,32 +236,25 @@ class Slow(nn.Module):
 )
 def test_what_is_lazy_in_the_results_is_counted_and_timed(results: Callable[[Any], Any]) -> None:
     x = torch.randn(3, 16)
-    assert macs(Slow(results), x) == 3 * 3 * 256
-    assert min(seen("timing", Slow(results), x).samples) >= 0.006
+    assert macs(slow(results), x) == 3 * 3 * 256
+    assert min(seen("timing", slow(results), x).samples) >= 0.006
 
 
-class Stages(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(16, 16, bias=False)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        for _ in range(3):
-            x = self.layer(x)
-            yield x @ x.t()
+def stages(module: Any, x: torch.Tensor) -> Any:
+    for _ in range(3):
+        x = module.layer(x)
+        yield x @ x.t()
 
 
-class Last(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stages = Stages()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        *_, last = self.stages(x)
-        return last
+def last_stage(module: Any, x: torch.Tensor) -> Any:
+    *_, last = module.stages(x)
+    return last
 
 
-@pytest.mark.parametrize(("model", "path"), [(Stages(), "__root__"), (Last(), "stages")])
+STAGES = Applied(stages, layer=product(16))
+
+
+@pytest.mark.parametrize(("model", "path"), [(STAGES, "__root__"), (Applied(last_stage, stages=STAGES), "stages")])
 def test_a_generator_is_counted_where_it_is_written(model: nn.Module, path: str) -> None:
     profile = sweeprof.profile(model, torch.randn(3, 16), ["compute/macs"], progress=False)
     assert {row.path: row.macs for row in profile.layers.rows}[path] == 3 * 3 * 3 * 16
@@ -311,10 +270,9 @@ def test_a_coroutine_is_refused_with_what_runs_it() -> None:
 
     x = torch.randn(3, 16)
     message = r"forward=lambda model, x: asyncio\.run\(model\(x\)\)"
-    with pytest.raises(Unsupported, match=message):
-        seen("timing", Awaited(16, 8), x)
-    with pytest.raises(Unsupported, match=message):
-        seen("analysis", Awaited(16, 8), x)
+    for name in ("timing", "analysis"):
+        with pytest.raises(Unsupported, match=message):
+            seen(name, Awaited(16, 8), x)
     assert macs(Awaited(16, 8), x, forward=lambda model, x: asyncio.run(model(x))) == 3 * 16 * 8
 
 
@@ -346,20 +304,11 @@ def test_attention_counts_the_products_of_broadcast_operands(
 class Head(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(16, 16, bias=False)
+        self.layer = product(16)
 
     def forward(self, x: torch.Tensor, last_only: bool = False) -> Any:
         """Apply the layer."""
         return self.layer(x[:, -1:] if last_only else x)
-
-
-class Looking(nn.Module):
-    def __init__(self, look: Callable[[Any], bool]) -> None:
-        super().__init__()
-        self.head, self.look = Head(), look
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.head(x, last_only=self.look(self.head))
 
 
 LOOKS: dict[str, Callable[[Any], bool]] = {
@@ -375,7 +324,8 @@ LOOKS: dict[str, Callable[[Any], bool]] = {
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_model_finds_its_own_forward(look: str) -> None:
-    model, x = Looking(LOOKS[look]), torch.randn(2, 5, 16)
+    model = Applied(lambda module, x: module.head(x, last_only=LOOKS[look](module.head)), head=Head())
+    x = torch.randn(2, 5, 16)
     assert macs(model, x) == 2 * 1 * 256
     table = sweeprof.profile(model, x, "layers", protocol=QUICK, progress=False).layers
     assert next(row for row in table.rows if row.path == "head.layer").input_shapes == ((2, 1, 16),)
@@ -392,8 +342,7 @@ class Energy(nn.Module):
 
     def __init__(self, gradient: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.eye(4))
-        self.gradient = gradient
+        self.weight, self.gradient = nn.Parameter(torch.eye(4)), gradient
 
     def energy(self, x: torch.Tensor) -> Any:
         return 0.5 * ((x @ self.weight) ** 2).sum()
@@ -468,29 +417,23 @@ class Kept:
     __slots__ = ("count", "lock", "parts")
 
     def __init__(self) -> None:
-        self.parts = deque([torch.zeros(2, 3, 8)])
-        self.count = 0
+        self.parts, self.count = deque([torch.zeros(2, 3, 8)]), 0
 
 
-class Appending(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.project = nn.Linear(8, 8, bias=False)
-
-    def forward(self, x: torch.Tensor, state: Any) -> Any:
-        kept = state["kept"] if isinstance(state, dict) else state
-        kept.parts.append(self.project(x))
-        kept.count += 1
-        return x @ torch.cat(list(kept.parts), 1).transpose(1, 2)
+def append(module: Any, x: torch.Tensor, state: Any) -> Any:
+    kept = state["kept"] if isinstance(state, dict) else state
+    kept.parts.append(module.project(x))
+    kept.count += 1
+    return x @ torch.cat(list(kept.parts), 1).transpose(1, 2)
 
 
 @pytest.mark.parametrize("wrap", [lambda kept: kept, lambda kept: {"kept": kept}])
 def test_an_object_among_the_inputs_is_copied_and_its_growth_is_told(wrap: Callable[[Kept], Any]) -> None:
-    kept, x = Kept(), torch.randn(2, 1, 8)
+    kept, x, model = Kept(), torch.randn(2, 1, 8), Applied(append, project=nn.Linear(8, 8, bias=False))
     expected = 2 * 8 * 8 + 2 * 1 * 8 * 4
-    assert macs(Appending(), x, wrap(kept)) == expected
-    assert macs(Appending(), x, wrap(kept), forward=lambda model, x, state: model(x, state)) == expected
-    timing = seen("timing", Appending(), x, wrap(kept))
+    assert macs(model, x, wrap(kept)) == expected
+    assert macs(model, x, wrap(kept), forward=lambda model, x, state: model(x, state)) == expected
+    timing = seen("timing", model, x, wrap(kept))
     assert "inputs_changed" in [warning.code for warning in timing.warnings]
     assert (len(kept.parts), kept.count, kept.parts[0].device.type) == (1, 0, "cpu")
 
@@ -502,14 +445,14 @@ class Counter:
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_replaced_tensor_of_a_state_is_a_change(is_kept: bool) -> None:
-    class Recurrent(nn.Linear):
-        def forward(self, x: torch.Tensor, counter: Counter) -> Any:  # type: ignore[override]
-            new = super().forward(x + counter.state["h"]).tanh()
-            if is_kept:
-                counter.state["h"] = new
-            return new
+    def forward(module: Any, x: torch.Tensor, counter: Counter) -> Any:
+        new = module.layer(x + counter.state["h"]).tanh()
+        if is_kept:
+            counter.state["h"] = new
+        return new
 
-    timing = seen("timing", Recurrent(8, 8), torch.randn(2, 8), Counter(torch.zeros(2, 8)))
+    model = Applied(forward, layer=nn.Linear(8, 8))
+    timing = seen("timing", model, torch.randn(2, 8), Counter(torch.zeros(2, 8)))
     assert ("inputs_changed" in [warning.code for warning in timing.warnings]) is is_kept
 
 
@@ -551,21 +494,17 @@ def test_parameters_of_decorated_bound_methods() -> None:
         assert (profile["params/total"].value, profile["compute/macs"].value) == (272, 768)
 
 
-class Viewed(nn.Module):
+def with_a_mirror(view: Callable[[torch.Tensor], torch.Tensor], is_first: bool) -> nn.Module:
     """A parameter, and a buffer in its memory or beside it."""
-
-    def __init__(self, view: Callable[[torch.Tensor], torch.Tensor], *, before: bool) -> None:
-        super().__init__()
-        weight = nn.Parameter(torch.randn(8, 16))
-        if before:
-            self.register_buffer("mirror", view(weight.data))
-        self.inner = nn.Module()
-        self.inner.weight = weight
-        if not before:
-            self.register_buffer("mirror", view(weight.data))
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return x @ self.get_parameter("inner.weight").t()
+    model = Applied(lambda module, x: x @ module.inner.weight.t())
+    weight = nn.Parameter(torch.randn(8, 16))
+    if is_first:
+        model.register_buffer("mirror", view(weight.data))
+    model.inner = nn.Module()
+    model.inner.weight = weight
+    if not is_first:
+        model.register_buffer("mirror", view(weight.data))
+    return model
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -582,7 +521,7 @@ def test_a_buffer_in_the_memory_of_a_parameter_is_no_further_one(
     view: Callable[[torch.Tensor], torch.Tensor], buffers: int, before: bool
 ) -> None:
     names = ["params/total", "params/buffers", "size/params_bytes", "size/buffers_bytes"]
-    profile = sweeprof.profile(Viewed(view, before=before), torch.randn(3, 16), names, progress=False)
+    profile = sweeprof.profile(with_a_mirror(view, before), torch.randn(3, 16), names, progress=False)
     assert [profile[name].value for name in names] == [128, buffers, 512, 4 * buffers]
     tree = profile.layers.inclusive().rows[0].subtree
     assert tree is not None
@@ -595,26 +534,16 @@ def test_a_sparse_tensor_has_the_bytes_that_it_stores(layout: str, indices: int)
     matrix = torch.zeros(4, 4)
     matrix[0, 1] = matrix[1, 0] = matrix[3, 2] = 1.0
     values = 3
-    if layout == "csc":
-        sparse = matrix.to_sparse_csc()
-    elif layout == "bsr":
-        sparse, values = matrix.to_sparse_bsr((2, 2)), 8
+    if layout == "parameter":
+        graph, name = Applied(lambda module, x: torch.sparse.mm(module.matrix, x)), "size/params_bytes"
+        graph.matrix = nn.Parameter(matrix.to_sparse())
     else:
-        sparse = nn.Parameter(matrix.to_sparse())
-
-    class Graph(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            if layout == "parameter":
-                self.matrix = sparse
-            else:
-                self.register_buffer("matrix", sparse)
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return torch.sparse.mm(self.matrix, x) if layout == "parameter" else x + 1
-
-    name = "size/params_bytes" if layout == "parameter" else "size/buffers_bytes"
-    profile = sweeprof.profile(Graph(), torch.randn(4, 2), [name], progress=False)
+        graph, name = Applied(lambda module, x: x + 1), "size/buffers_bytes"
+        sparse = matrix.to_sparse_csc()
+        if layout == "bsr":
+            sparse, values = matrix.to_sparse_bsr((2, 2)), 8
+        graph.register_buffer("matrix", sparse)
+    profile = sweeprof.profile(graph, torch.randn(4, 2), [name], progress=False)
     assert profile[name].value == values * 4 + indices * 8
 
 

@@ -1,12 +1,22 @@
-"""What formats of files share: the peak of live bytes, rows by module, and reading an ONNX file without its weights."""
+"""What formats of files share: live bytes, rows by module, ONNX files without weights, what is remembered, random weights."""
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import torch
 
+from support.keras_models import random_dense
+from sweeprof.backends.litert.adapter import LitertBackend
+from sweeprof.backends.model_files import key_of
+from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
+from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.counting.file_graph import (
     CallTensor,
     CountedOperators,
@@ -17,8 +27,10 @@ from sweeprof.counting.file_graph import (
     module_rows,
     peak_of,
 )
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import Weights
+from sweeprof.targets import builder
 
 
 def test_a_tensor_lives_from_the_operator_that_makes_it_to_the_last_that_reads_it() -> None:
@@ -136,3 +148,78 @@ def test_what_is_no_onnx_file_has_the_error_of_onnx(tmp_path: Path, content: byt
         except Exception as error:
             found.append((type(error), str(error)))
     assert found[0] == found[1]
+
+
+# What a remembered file depends on
+
+
+def keyed(**node: Any) -> str:
+    return key_of(node, ("numpy",))
+
+
+def test_a_folder_that_is_named_counts_with_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "saved" / "variables").mkdir(parents=True)
+    weights = tmp_path / "saved" / "variables" / "variables.data"
+    weights.write_bytes(b"1")
+    monkeypatch.chdir(tmp_path)
+    for named in (str(tmp_path / "saved"), "saved"):
+        before = keyed(_target_="builtins.dict", path=named)
+        assert keyed(_target_="builtins.dict", path=named) == before
+        weights.write_bytes(weights.read_bytes() + b"2")
+        assert keyed(_target_="builtins.dict", path=named) != before
+
+
+def test_a_module_that_a_finder_of_its_own_finds_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an editable installation has it."""
+    package = tmp_path / "src" / "sweeprof_test_net"
+    package.mkdir(parents=True)
+    source = package / "__init__.py"
+    source.write_text("raise RuntimeError('imported')")
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+            return PathFinder.find_spec(name, [str(tmp_path / "src")]) if name == "sweeprof_test_net" else None
+
+    before = keyed(_target_="sweeprof_test_net.Net")
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    found = keyed(_target_="sweeprof_test_net.Net")
+    assert found != before
+    source.write_text("raise RuntimeError('imported, and changed')")
+    assert keyed(_target_="sweeprof_test_net.Net") != found
+
+
+# Random weights are those of the seed also where another process builds the model, to convert it to a file
+
+
+SEED = 7
+X = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+
+
+def converted_outputs(backend: Any, framework: str, node: dict[str, Any]) -> Any:
+    backend.configure(SEED)
+    model = backend.load(builder(node, framework), "cpu", None)
+    with model.stepping(model.put(Inputs((X,)))) as step:
+        return np.asarray(model.host_outputs(step()))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
+@pytest.mark.parametrize("kind", [OnnxruntimeBackend, OpenvinoBackend])
+def test_random_weights_of_pytorch(kind: Any, tmp_path: Path) -> None:
+    node = {"_target_": "torch.nn.Linear", "in_features": 16, "out_features": 8}
+    found = converted_outputs(kind(precision="fp32", cache=str(tmp_path)), "torch", node)
+    torch.manual_seed(SEED)
+    expected = torch.nn.Linear(16, 8)(torch.from_numpy(X)).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
+@pytest.mark.parametrize("kind", [LitertBackend, OnnxruntimeBackend, OpenvinoBackend])
+def test_random_weights_of_keras(kind: Any, tmp_path: Path) -> None:
+    found = converted_outputs(
+        kind(precision="fp32", cache=str(tmp_path)), "tensorflow", {"_target_": "support.keras_models.random_dense"}
+    )
+    keras.utils.set_random_seed(SEED)
+    np.testing.assert_allclose(found, np.asarray(random_dense()(X)), atol=1e-5)
