@@ -951,6 +951,46 @@ def test_a_comparison_says_which_is_the_baseline() -> None:
     assert [d.name for d in there] == ["compute/macs", "params/total"]
 
 
+def test_a_comparison_computes_what_a_side_has_not_computed() -> None:
+    baseline, candidate = topk_profiler(), topk_profiler()
+    baseline.compute_all(["compute/macs", "quality/topk"], options={"quality/topk": {"k": 2}})
+    candidate.compute("quality/topk", k=4)
+    candidate.compute("quality/accuracy")
+    found = {d.name: d for d in sweeprof.compare(baseline, candidate)}
+    assert list(found) == ["compute/macs", "quality/topk", "quality/accuracy"]
+    assert all(d.verdict == "same" for d in found.values())
+    # The options of the baseline count: a top-2 and a top-4 accuracy are not comparable.
+    assert (found["quality/topk"].baseline, found["quality/topk"].candidate) == (0.75, 0.75)
+    assert (found["quality/accuracy"].baseline, found["quality/accuracy"].candidate) == (0.25, 0.25)
+
+
+def test_a_comparison_of_profiles_keeps_what_they_have() -> None:
+    options = {"quality/topk": {"k": 2}}
+    baseline, candidate = topk_profiler(), topk_profiler()
+    before = baseline.compute_all(["quality/topk"], options=options)
+    baseline.compute("quality/topk", k=4)  # which is not part of the profile
+    stored = sweeprof.Profile.from_dict(json.loads(json.dumps(before.to_dict())))
+    for first in (before, stored):
+        (found,) = sweeprof.compare(first, candidate)
+        assert (found.baseline, found.candidate) == (0.75, 0.75)
+    model = mlp()
+    earlier = sweeprof.profile(model, (3, 4), ["params/total"])
+    model.append(nn.Linear(2, 2))
+    later = earlier.profiler.compute_all(["params/total", "compute/macs"], recompute=True)
+    found, _ = sweeprof.compare(earlier, later)
+    assert (found.baseline, found.candidate) == (58, 64)
+
+
+def test_a_comparison_with_what_only_one_side_can_compute() -> None:
+    baseline, candidate = profiler(), profiler()
+    baseline.register(giving(7))
+    baseline.compute("mine/x")
+    (found,) = sweeprof.compare(baseline, candidate)
+    assert (found.baseline, found.candidate, found.reason) == (7, None, "the candidate has no such metric")
+    (found,) = sweeprof.compare({"compute/macs": measurement(288, unit="MAC")}, profiler())
+    assert (found.candidate, found.ratio) == (144, 0.5)
+
+
 FIVE, NOWHERE, NONE = measurement(5), measurement(None, reason="not today"), (None, None, None)
 
 
@@ -1614,6 +1654,11 @@ def test_shapes_from_a_formula() -> None:
     given: Any = {nn.ReLU: lambda module, inputs, outputs: sweeprof.Cost(input_shapes=((1,),), output_shapes=((2, 2),))}
     (row,) = (r for r in sweeprof.profile(mlp(), (3, 4), formulas=given).layers.rows if r.type == "ReLU")
     assert (row.input_shapes, row.output_shapes, row.flops) == (((1,),), ((2, 2),), 24)
+
+
+def test_a_formula_of_an_operator_counts_where_the_operator_runs() -> None:
+    layers = sweeprof.profile(Fused(), (3, 4), formulas={"sweeprof_profiler::fused": of_fused}).layers
+    assert [row.macs for row in layers.rows] == [24, 48]
 
 
 class Quantised(nn.Linear):

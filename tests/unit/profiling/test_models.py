@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from onnx import helper
 from torch import nn
 from torch.nn import functional
 
 import sweeprof
+from support.onnx_graphs import floats, saved
+from sweeprof.errors import Unsupported, UserError
+from sweeprof.targets import builders_of, chosen_builder
 
 NET = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 SCALE = nn.Parameter(torch.ones(4, 4))
@@ -80,3 +85,69 @@ def test_its_training_step_is_estimated() -> None:
 def test_a_class_is_not_a_model() -> None:
     with pytest.raises(sweeprof.UserError, match="model: 'type' is not a model of a framework"):
         sweeprof.profile(nn.Linear, (2, 8))
+
+
+# Models that are given as the path of a file
+
+
+@pytest.fixture
+def onnx_file(tmp_path: Path) -> str:
+    return saved(
+        tmp_path, [helper.make_node("MatMul", ["a", "w"], ["y"], "product")], {"a": (3, 8)}, {"w": floats(8, 5)}
+    )
+
+
+@pytest.mark.parametrize("backend", ["auto", "onnxruntime", "openvino"])
+def test_an_onnx_file(backend: str, onnx_file: str) -> None:
+    for path in (onnx_file, Path(onnx_file)):
+        profile = sweeprof.profile(path, (3, 8), backend=backend)
+        assert (profile["compute/macs"].value, profile["params/total"].value) == (120, 40)
+
+
+def test_an_exported_program(tmp_path: Path) -> None:
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(torch.nn.Linear(8, 5), (torch.ones(3, 8),)), path)
+    assert sweeprof.profile(path, (3, 8))["compute/macs"].value == 120
+
+
+def test_what_is_no_file_of_a_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model: 'nowhere\.onnx' is not a file"):
+        sweeprof.profile("nowhere.onnx", (3, 8))
+    with pytest.raises(
+        UserError, match=r"model: 'resnet18' is not a model, nor a file of one: \.onnx, \.xml, \.tflite"
+    ):
+        sweeprof.profile("resnet18", (3, 8))
+
+
+# Which of a model's builders a backend runs
+
+
+TORCH, KERAS = {"_target_": "a.torch_model"}, {"_target_": "a.keras_model"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "model", "chosen"),
+    [
+        ({"framework": "torch"}, {"tensorflow": KERAS, "torch": TORCH}, "torch"),
+        (
+            {"framework": "onnx", "builders": ["onnx", "torch", "tensorflow"]},
+            {"tensorflow": KERAS, "torch": TORCH},
+            "torch",
+        ),
+        (
+            {"framework": "onnx", "builders": ["onnx", "torch", "tensorflow"]},
+            {"torch": None, "tensorflow": KERAS},
+            "tensorflow",
+        ),
+    ],
+)
+def test_the_first_that_the_model_has(backend: dict[str, Any], model: dict[str, Any], chosen: str) -> None:
+    assert chosen_builder(backend, model) == (chosen, model[chosen])
+
+
+def test_a_backend_runs_its_own_framework_unless_it_says_more() -> None:
+    assert builders_of({"framework": "torch"}) == ["torch"]
+    with pytest.raises(Unsupported, match=r"^the model names no builder for jax$"):
+        chosen_builder({"framework": "jax"}, {"torch": TORCH})
+    with pytest.raises(Unsupported, match=r"^the model names no builder for onnx, torch or tensorflow$"):
+        chosen_builder({"builders": ["onnx", "torch", "tensorflow"]}, {"fake": {}})
