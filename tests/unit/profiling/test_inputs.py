@@ -58,17 +58,18 @@ def test_what_a_caller_most_likely_means(given: Any, args: tuple[Any, ...]) -> N
     assert Inputs.of(given) == Inputs(args)
 
 
-def test_a_mapping_are_keyword_arguments() -> None:
-    assert Inputs.of({"ids": (2, 3), "mask": "m", "flag": True}) == Inputs(
-        kwargs={"ids": TensorSpec((2, 3)), "mask": "m", "flag": True}
-    )
-    assert Inputs.of(OrderedDict(x=[1.0])).kwargs == {"x": [1.0]}
-    assert Inputs.of({"x": [1, 2], "y": [3]}).kwargs == {"x": TensorSpec((1, 2)), "y": TensorSpec((3,))}
-    assert Inputs.of({"x": [1, 2], "flag": True}).kwargs == {"x": [1, 2], "flag": True}
-
-
-def test_inputs_are_taken_as_they_are() -> None:
-    made = Inputs(((1, 2),), {"x": (3, 4)})
+@pytest.mark.parametrize(
+    ("given", "kwargs"),
+    [
+        ({"ids": (2, 3), "mask": "m", "flag": True}, {"ids": TensorSpec((2, 3)), "mask": "m", "flag": True}),
+        (OrderedDict(x=[1.0]), {"x": [1.0]}),
+        ({"x": [1, 2], "y": [3]}, {"x": TensorSpec((1, 2)), "y": TensorSpec((3,))}),
+        ({"x": [1, 2], "flag": True}, {"x": [1, 2], "flag": True}),
+    ],
+)
+def test_a_mapping_are_keyword_arguments(given: Any, kwargs: dict[str, Any]) -> None:
+    made = Inputs.of(given)
+    assert made == Inputs(kwargs=kwargs)
     assert Inputs.of(made) is made
 
 
@@ -104,16 +105,18 @@ def test_the_step_is_kept() -> None:
 # Input patterns, row 91
 
 
-def test_a_pattern_puts_the_batch_in_order() -> None:
-    """Case 47."""
-    assert pattern_of("_", 1, 2, "_", 0)([None, "b", "c", None, "a"]) == Inputs(("a", "b", "c"))
-    assert pattern_of(0, "_")(("x", "y")) == Inputs(("x",))
-    assert pattern_of("_", "_")(("x", "y")) == Inputs()
-    assert pattern_of(1, 0)(("x", "y")) == Inputs(("y", "x"))
-
-
-def test_what_a_pattern_picks_is_not_looked_into() -> None:
-    assert pattern_of(0, "_")(((1, 2), "y")) == Inputs(((1, 2),))
+@pytest.mark.parametrize(
+    ("pattern", "batch", "args"),
+    [
+        (("_", 1, 2, "_", 0), [None, "b", "c", None, "a"], ("a", "b", "c")),
+        ((0, "_"), ("x", "y"), ("x",)),
+        (("_", "_"), ("x", "y"), ()),
+        ((1, 0), ("x", "y"), ("y", "x")),
+        pytest.param((0, "_"), ((1, 2), "y"), ((1, 2),), id="what it picks is not looked into"),
+    ],
+)
+def test_a_pattern_puts_the_batch_in_order(pattern: Any, batch: Any, args: tuple[Any, ...]) -> None:
+    assert pattern_of(*pattern)(batch) == Inputs(args)
 
 
 @pytest.mark.parametrize("pattern", [(0, 0), (1, 2), (0, 2), (-1, 0), (0, "x"), (0, 1.0), (True, 0), (None, 0), ("0",)])
@@ -160,16 +163,12 @@ def taken(batch: Any, **given: Any) -> tuple[Inputs, Any]:
         ({"ids": "a", "mask": "b"}, Inputs(kwargs={"ids": "a", "mask": "b"}), None),
         (("a", "b", "y"), Inputs(("a", "b", "y")), None),
         ((TensorSpec((2, 3)), "y"), Inputs((TensorSpec((2, 3)),)), "y"),
+        *(({"x": "a", key: "y"}, Inputs(kwargs={"x": "a"}), "y") for key in TARGETS),
     ],
 )
 def test_arguments_and_targets(batch: Any, inputs: Inputs, targets: Any) -> None:
     assert taken(batch) == (inputs, targets)
     assert Data.of([batch]).first()[0] == inputs
-
-
-@pytest.mark.parametrize("key", TARGETS)
-def test_a_mapping_may_hold_its_targets(key: str) -> None:
-    assert taken({"x": "a", key: "y"}) == (Inputs(kwargs={"x": "a"}), "y")
 
 
 def test_a_pattern_says_what_the_model_is_given() -> None:
@@ -182,24 +181,19 @@ def test_a_pattern_says_what_the_model_is_given() -> None:
 
 def test_splits() -> None:
     data = Data.of({"train": [("a", 0)], "test": [("b", 1), ("c", 2)]})
+    assert Data.of(data) is data
     assert data.first()[0] == Inputs(("b",))
     assert list(data.split("train")) == [("a", 0)]
     assert [targets for _, targets in data.labelled("test")] == [1, 2]
     with pytest.raises(UserError, match=r"split: 'trian' is not a split\. Did you mean 'train'\? Known: test, train\."):
         data.split("trian")
-
-
-def test_a_single_split_goes_by_any_name() -> None:
-    for data in (Data.of([("a", 0)]), Data.of({"validation": [("a", 0)]})):
-        assert list(data.split("test")) == list(data.split("train")) == [("a", 0)]
+    for single in (Data.of([("a", 0)]), Data.of({"validation": [("a", 0)]})):
+        assert list(single.split("test")) == list(single.split("train")) == [("a", 0)]
 
 
 def test_no_data() -> None:
     with pytest.raises(Unsupported, match="there are no data: give the profiler `data=`"):
         Data.of(None).split("test")
-
-
-def test_no_batch() -> None:
     with pytest.raises(UserError, match="the data have no batch"):
         Data.of([]).first()[0]
     assert list(Data.of([]).labelled("test")) == []
@@ -209,11 +203,6 @@ def test_no_batch() -> None:
 def test_what_is_no_data(given: Any) -> None:
     with pytest.raises(UserError, match=r"data: '.*' must be an iterable of batches, or a mapping of splits"):
         Data.of(given)
-
-
-def test_data_are_taken_as_they_are() -> None:
-    data = Data.of([("a", 0)])
-    assert Data.of(data) is data
 
 
 def test_a_loader_is_gone_through_each_time() -> None:

@@ -340,26 +340,13 @@ of the loss."""
 
 
 @pytest.mark.parametrize(
-    ("number", "path"),
-    [
-        (0, OUTSIDE),
-        (9, OUTSIDE),
-        (10, ROOT),
-        (11, ROOT),
-        (12, "a"),
-        (14, "a"),
-        (15, "a.b"),
-        (19, "a.b"),
-        (20, "a"),
-        (21, ROOT),
-        (24, ROOT),
-        (25, OUTSIDE),
-        (99, OUTSIDE),
-    ],
+    ("path", "numbers"),
+    [(OUTSIDE, [0, 9, 25, 99]), (ROOT, [10, 11, 21, 24]), ("a", [12, 14, 20]), ("a.b", [15, 19])],
 )
-def test_a_node_belongs_to_the_call_that_was_running_when_it_was_numbered(number: int, path: str) -> None:
-    step = both(NUMBERED, [(None, number, 100)])
-    assert backward_of(step) == {(p, 0): 100 if p == path else 0 for p in (OUTSIDE, ROOT, "a", "a.b")}
+def test_a_node_belongs_to_the_call_that_was_running_when_it_was_numbered(path: str, numbers: list[int]) -> None:
+    for number in numbers:
+        step = both(NUMBERED, [(None, number, 100)])
+        assert backward_of(step) == {(p, 0): 100 if p == path else 0 for p in (OUTSIDE, ROOT, "a", "a.b")}
 
 
 def test_a_node_lasts_until_the_next_begins_and_the_last_until_the_end() -> None:

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,28 +48,13 @@ print(json.dumps([seen, at_reset, peak, meter.rss_peak()]))
 """
 
 
-@pytest.fixture(scope="module")
-def observed() -> list[object]:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    found: list[object] = json.loads(done.stdout)
-    return found
-
-
-def test_resident_bytes_are_those_psutil_sees(observed: list[list[tuple[int, int]]]) -> None:
-    for own, psutils in observed[0]:
+def test_resident_bytes_grow_by_what_is_touched_and_the_peak_outlives_it() -> None:
+    seen, at_reset, peak, reset_again = printed(PROGRAM)
+    for own, psutils in seen:
         assert own == pytest.approx(psutils, abs=SLACK)
-
-
-def test_resident_bytes_grow_by_what_is_touched(observed: list[list[tuple[int, int]]]) -> None:
-    (before, _), (during, _), (after, _) = observed[0]
+    (before, _), (during, _), (after, _) = seen
     assert during - before == pytest.approx(SIZE, abs=SLACK)
     assert after == pytest.approx(before, abs=SLACK)
-
-
-def test_the_peak_outlives_what_made_it(observed: list[object]) -> None:
-    seen, at_reset, peak, reset_again = observed
-    assert isinstance(seen, list)
-    (before, _), (during, _), (after, _) = seen
     assert at_reset == pytest.approx(before, abs=SLACK)
     assert peak == pytest.approx(during, abs=SLACK)
     assert reset_again == pytest.approx(after, abs=SLACK)
@@ -95,11 +79,6 @@ def test_a_system_without_high_water_marks_is_unsupported(tmp_path: Path, monkey
     assert ProcessMemory().rss() == 1024 * 1024
     with pytest.raises(Unsupported, match="has no VmHWM"):
         ProcessMemory().rss_peak()
-
-
-def test_observations_are_plain_data() -> None:
-    for seen in (Memory(1, 2, 3, 5, 3), Memory(1, 2, 4, 5, 3)):
-        assert Memory.from_dict(json.loads(json.dumps(asdict(seen)))) == seen
 
 
 STEPPING = f"""
@@ -142,13 +121,15 @@ print(json.dumps(asdict(session.run("memory"))))
 
 
 def test_the_peak_of_stepping_is_apart_from_that_of_loading() -> None:
-    done = subprocess.run([sys.executable, "-c", STEPPING], capture_output=True, text=True, check=True)
-    seen = Memory.from_dict(json.loads(done.stdout))
+    """What is added is the block that the model keeps and the two of a step; the three while it is loaded are gone by then."""
+    seen = Memory.from_dict(printed(STEPPING))
     assert seen.rss_stepping_bytes is not None
     assert seen.rss_stepping_bytes - seen.rss_loaded_bytes == pytest.approx(2 * SIZE, abs=SLACK)
     assert seen.rss_loaded_bytes - seen.rss_baseline_bytes == pytest.approx(SIZE, abs=SLACK)
     assert seen.rss_peak_bytes >= seen.rss_stepping_bytes
     assert seen.rss_peak_bytes - seen.rss_baseline_bytes == pytest.approx(3 * SIZE, abs=2 * SLACK)
+    assert seen.added_bytes == pytest.approx(3 * SIZE, abs=SLACK)
+    assert seen.not_added is None
 
 
 # What the model and its step add
@@ -160,13 +141,6 @@ def printed(program: str, **environment: str) -> Any:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_what_is_added_is_the_model_and_its_steps() -> None:
-    """The block that the model keeps and the two that a step takes; the three while it is loaded are gone by then."""
-    seen = Memory.from_dict(printed(STEPPING))
-    assert seen.added_bytes == pytest.approx(3 * SIZE, abs=SLACK)
-    assert seen.not_added is None
 
 
 IN_TORCH = """
@@ -448,28 +422,17 @@ def test_memory_from_before_the_first_step_is_left_out() -> None:
     assert (only_releases.peak_bytes, only_releases.timeline) == (0, ())
 
 
+def test_the_peaks_of_steps_have_what_was_there_before() -> None:
+    idle = course([*CHANGES, Change(3_000, 0, 0, ())], (*BEGINS, 3_000), (*ENDS, 3_010))
+    assert idle.step_peaks_bytes == (140, 130, 30), "a step that allocates nothing"
+    changes = [Change(1_001, 100, 1, A), Change(2_001, -100, 1, A), Change(2_002, 40, 2, B)]
+    assert course(changes, BEGINS, ENDS).step_peaks_bytes == (100, 100), "a step that begins with a release"
+
+
 def test_nothing_allocated() -> None:
     seen = course([Change(5, 0, 0, ())], (5,), (6,))
-    assert (seen.peak_bytes, seen.peak_at, seen.step_peaks_bytes, seen.allocated_per_step_bytes) == (
-        0,
-        OUTSIDE,
-        (0,),
-        0,
-    )
-    assert seen.timeline == ()
-
-
-def test_a_step_that_allocates_nothing_has_the_level_it_began_with() -> None:
-    assert course([*CHANGES, Change(3_000, 0, 0, ())], (*BEGINS, 3_000), (*ENDS, 3_010)).step_peaks_bytes == (
-        140,
-        130,
-        30,
-    )
-
-
-def test_the_peak_of_a_step_that_begins_with_a_release_has_what_was_there_before() -> None:
-    changes = [Change(1_001, 100, 1, A), Change(2_001, -100, 1, A), Change(2_002, 40, 2, B)]
-    assert course(changes, BEGINS, ENDS).step_peaks_bytes == (100, 100)
+    assert (seen.peak_bytes, seen.peak_at, seen.step_peaks_bytes) == (0, OUTSIDE, (0,))
+    assert (seen.allocated_per_step_bytes, seen.timeline) == (0, ())
 
 
 @given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=400), st.integers(4, 50))

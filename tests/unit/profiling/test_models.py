@@ -125,20 +125,15 @@ def test_what_is_no_file_of_a_model(tmp_path: Path) -> None:
 TORCH, KERAS = {"_target_": "a.torch_model"}, {"_target_": "a.keras_model"}
 
 
+SEVERAL = {"framework": "onnx", "builders": ["onnx", "torch", "tensorflow"]}
+
+
 @pytest.mark.parametrize(
     ("backend", "model", "chosen"),
     [
         ({"framework": "torch"}, {"tensorflow": KERAS, "torch": TORCH}, "torch"),
-        (
-            {"framework": "onnx", "builders": ["onnx", "torch", "tensorflow"]},
-            {"tensorflow": KERAS, "torch": TORCH},
-            "torch",
-        ),
-        (
-            {"framework": "onnx", "builders": ["onnx", "torch", "tensorflow"]},
-            {"torch": None, "tensorflow": KERAS},
-            "tensorflow",
-        ),
+        (SEVERAL, {"tensorflow": KERAS, "torch": TORCH}, "torch"),
+        (SEVERAL, {"torch": None, "tensorflow": KERAS}, "tensorflow"),
     ],
 )
 def test_the_first_that_the_model_has(backend: dict[str, Any], model: dict[str, Any], chosen: str) -> None:

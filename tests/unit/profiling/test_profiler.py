@@ -543,18 +543,12 @@ def test_what_is_no_metric(wrong: Any) -> None:
 
 
 def test_variable_arguments_are_an_error_at_registration() -> None:
-    """Case 44."""
-    with pytest.raises(TypeError, match=r"takes \*things"):
+    for declare in (ratio, sweeprof.metric_group(MetricInfo("mine/a", "", None, ""))):
+        with pytest.raises(TypeError, match=r"takes \*things"):
 
-        @ratio
-        def found(layers: Any, *things: Any) -> int:
-            return 0
-
-    with pytest.raises(TypeError, match=r"takes \*things"):
-
-        @sweeprof.metric_group(MetricInfo("mine/a", "", None, ""))
-        def group(layers: Any, **things: Any) -> dict[str, Any]:
-            return {}
+            @declare
+            def found(layers: Any, *things: Any, **more: Any) -> Any:
+                return 0
 
 
 @pytest.mark.parametrize("name", ["latency/forward", "compute/macs", "quality/accuracy"])
@@ -638,6 +632,7 @@ def test_a_metric_reads_what_the_profiler_has_under_that_name() -> None:
     assert values(plain.compute_all(["mine/ratio", "compute/macs"])) == {"mine/ratio": 144, "compute/macs": 144}
 
 
+@pytest.mark.filterwarnings("ignore:metric 'mine/left' is replaced")
 def test_metrics_that_read_each_other() -> None:
     giving(1, "mine/left")
 
@@ -650,9 +645,7 @@ def test_metrics_that_read_each_other() -> None:
         return mine_right
 
     made = profiler()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made.register([left, right])
+    made.register([left, right])
     found = made.compute("mine/left")
     assert found.value is None
     assert "read each other" in str(found.reason)
@@ -804,11 +797,10 @@ def test_passes_are_run_once() -> None:
         calls.append(1)
         return model(x)
 
-    made = sweeprof.Profiler(mlp(), inputs=(3, 4), forward=step)
+    made = profiler(forward=step)
     made.compute_all("static")
-    made.compute("compute/macs")
-    assert made.layers.macs == 144
-    assert len(calls) == 1
+    assert (made.compute("compute/macs").value, made.layers.macs) == (144, 144)
+    assert calls == [1]
 
 
 def test_recompute() -> None:
@@ -827,11 +819,8 @@ def test_recompute() -> None:
 
 
 def test_several_at_once() -> None:
-    made = topk_profiler()
-    assert values(made.compute_all(["quality/topk", "quality/accuracy"], options={"quality/topk": {"k": 2}})) == {
-        "quality/topk": 0.75,
-        "quality/accuracy": 0.25,
-    }
+    made, names = topk_profiler(), ["quality/topk", "quality/accuracy"]
+    assert list(values(made.compute_all(names, options={"quality/topk": {"k": 2}})).values()) == [0.75, 0.25]
     assert values(made.compute_all([{"_target_": "quality/topk", "k": 4}])) == {"quality/topk": 1}
     assert values(made.compute_all(["quality/topk"])) == {"quality/topk": 0.25}
 
@@ -1383,11 +1372,6 @@ def test_a_loss_that_is_not_finite() -> None:
     assert found["quality/loss"].reason == "outputs are not finite"
 
 
-def test_no_data_to_evaluate_on() -> None:
-    for measured in profiler().compute_all(STOCK).values():
-        assert "there are no data: give the profiler `data=`" in str(measured.reason)
-
-
 # Data
 
 
@@ -1584,10 +1568,6 @@ class PlusOne(nn.Module):
         return x + 1
 
 
-class PlusTwo(PlusOne):
-    pass
-
-
 def of_plus(module: nn.Module, inputs: Any, outputs: Any) -> sweeprof.Cost:
     return sweeprof.Cost(macs=3 * outputs.numel(), flops=5, ops=outputs.numel() * len(inputs))
 
@@ -1619,14 +1599,6 @@ def of_plus(module: nn.Module, inputs: Any, outputs: Any) -> sweeprof.Cost:
             *(PlusOne(), (1, 8), {PlusOne: of_plus}, 0),
             {"compute/macs": 24, "compute/flops": 5, "compute/ops": 8},
             id="a module",
-        ),
-        pytest.param(
-            *(PlusTwo(), (1, 8), {PlusOne: of_plus}, 0),
-            {"compute/macs": 24, "compute/flops": 5, "compute/ops": 8},
-            id="a subclass",
-        ),
-        pytest.param(
-            *(PlusTwo(), (1, 8), {PlusOne: of_plus, PlusTwo: costs(macs=1)}, 0), {"compute/macs": 1}, id="the nearest"
         ),
         pytest.param(PlusOne(), (1, 8), {}, 0, {"compute/ops": 8}, id="none"),
     ],

@@ -54,23 +54,26 @@ def test_analysis() -> None:
     assert table.rows[0].output_shapes == ((2, 5),)
 
 
-def test_timing() -> None:
-    protocol = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=4, min_s=0)
-    model = FakeModel(step_s=[0.25, 0.5], first_step_s=8.0, per_sample_s=0.125)
-    timing = profiler(model, batch_size=2, protocol=protocol).run("timing")
+EXACT = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
+
+
+def timed(model: FakeModel, slowdown: float = 1.0, **fields: Any) -> Timing:
+    timing = profiler(model, **{"backend": FakeBackend(slowdown=slowdown), "protocol": EXACT, **fields}).run("timing")
     assert isinstance(timing, Timing)
+    return timing
+
+
+def test_timing() -> None:
+    timing = timed(FakeModel(step_s=[0.25, 0.5], first_step_s=8.0, per_sample_s=0.125), batch_size=2)
     assert timing.first_step_s == 8.25
     assert timing.warmup_steps == 2
-    assert timing.samples == (0.75, 0.5, 0.75, 0.5)
-
-
-EXACT = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
+    assert timing.samples == (0.75, 0.5, 0.75)
+    assert timed(FakeModel(step_s=0.5), slowdown=4.0).samples == (2.0,) * 3
 
 
 def test_timing_of_training_steps() -> None:
     model = FakeModel(step_s=0.5, first_step_s=8.0, backward_s=2.0, update_s=0.25, compiles=True)
-    timing = profiler(model, backend=FakeBackend(slowdown=2.0), protocol=EXACT, mode="training").run("timing")
-    assert isinstance(timing, Timing)
+    timing = timed(model, slowdown=2.0, mode="training")
     assert timing.first_step_s == 2 * (8.0 + 2.0 + 0.25)
     assert timing.phases == {"forward": (1.0,) * 3, "backward": (4.0,) * 3, "update": (0.5,) * 3}
     assert timing.samples == (5.5,) * 3
@@ -78,8 +81,7 @@ def test_timing_of_training_steps() -> None:
 
 
 def test_timing_of_transfers() -> None:
-    timing = profiler(FakeModel(step_s=0.5, transfer_s=0.25), protocol=EXACT).run("timing")
-    assert isinstance(timing, Timing)
+    timing = timed(FakeModel(step_s=0.5, transfer_s=0.25))
     assert timing.transfers == {"h2d": (0.25,) * 3, "d2h": (0.25,) * 3}
     assert timing.samples == (0.5,) * 3
     assert not timing.is_training
@@ -91,13 +93,6 @@ def test_timing_of_transfers() -> None:
 def test_what_the_fake_backend_cannot_do_is_unsupported(name: Any) -> None:
     with pytest.raises(Unsupported, match=r"makes no sense: (a fake model|there is no framework)"):
         profiler().run(name)
-
-
-def test_timing_slows_down_with_the_backend() -> None:
-    protocol = Protocol(warmup_steps=0, warmup_s=0, sample_s=0, min_samples=1, min_s=0)
-    timing = profiler(FakeModel(step_s=0.5), backend=FakeBackend(slowdown=4.0), protocol=protocol).run("timing")
-    assert isinstance(timing, Timing)
-    assert timing.samples == (2.0,)
 
 
 def test_memory() -> None:
@@ -208,15 +203,14 @@ def test_ids_of_a_dataset_of_ones_own_are_checked_against_the_models_source() ->
 
 def test_only_data_without_a_description_are_checked() -> None:
     config = fake_config()
-    assert isinstance(Profiler.from_config(config).session, BuiltSession)
     config["model"]["inputs"] = {"_target_": f"{described.__module__}.described"}
-    made = Profiler.from_config(config).session
-    assert isinstance(made, BuiltSession)
-    assert made.describe_inputs is not None
+    with_inputs = Profiler.from_config(config).session
     config["model"].pop("inputs")
-    made = Profiler.from_config(config).session
-    assert isinstance(made, BuiltSession)
-    assert made.describe_inputs is None
+    without = Profiler.from_config(config).session
+    assert isinstance(with_inputs, BuiltSession)
+    assert isinstance(without, BuiltSession)
+    assert with_inputs.describe_inputs is not None
+    assert without.describe_inputs is None
 
 
 def test_a_label_without_a_class_is_named_with_its_sample() -> None:
