@@ -1,4 +1,4 @@
-"""Modules that are counted and timed, chosen before anything is measured."""
+"""Layers of a profile: modules chosen before anything is measured, figures of other profilers, functional operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any function of tensors is profiled; the modules and parameters that it uses are its own."""
+"""What can be profiled: modules, any function of tensors, files of models, and the builders of a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of a machine's peaks, in a home of its own."""
+"""A machine's peaks: their cache, and the torch backend's beside the same product and copy by others."""
 
 from __future__ import annotations
 

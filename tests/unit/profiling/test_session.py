@@ -1,4 +1,4 @@
-"""The profiler on the fake backend: every pass, with exact numbers."""
+"""Passes: on the fake backend with exact numbers, their registry, and the answers that quality keeps."""
 
 from __future__ import annotations
 
