@@ -326,8 +326,8 @@ def test_a_forward_that_needs_values_or_is_scripted_makes_it_an_estimate() -> No
     assert "item()" in (counted.estimated or "")
     assert (counted.forward_macs, counted.backward_macs) == (96, 192)
     with pytest.warns((DeprecationWarning, FutureWarning), match=r"torch\.jit\.script"):
-        module = torch.jit.script(mlp())
-    counted = count_training(module, Inputs((TensorSpec((3, 4)),)))
+        scripted = torch.jit.script(mlp())
+    counted = count_training(scripted, Inputs((TensorSpec((3, 4)),)))
     assert counted.estimated is not None
     assert (counted.forward_macs, counted.backward_macs) == (144, 288)
 
