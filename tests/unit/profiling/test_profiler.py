@@ -543,13 +543,17 @@ def test_what_is_no_metric(wrong: Any) -> None:
 
 
 def test_variable_arguments_are_an_error_at_registration() -> None:
-    def found(layers: Any, *things: Any, **more: Any) -> Any:
+    def positional(layers: Any, *things: Any) -> Any:
+        return 0
+
+    def by_name(layers: Any, **things: Any) -> Any:
         return 0
 
     decorators: list[Any] = [ratio, sweeprof.metric_group(MetricInfo("mine/a", "", None, ""))]
     for decorate in decorators:
-        with pytest.raises(TypeError, match=r"takes \*things"):
-            decorate(found)
+        for function in (positional, by_name):
+            with pytest.raises(TypeError, match=r"takes \*things"):
+                decorate(function)
 
 
 @pytest.mark.parametrize("name", ["latency/forward", "compute/macs", "quality/accuracy"])
