@@ -1,4 +1,4 @@
-"""Measurements of an accelerator, on one that is simulated through torch's interface for devices: allocator, events, copies."""
+"""Measurements of an accelerator: on one that is simulated through torch's interface for devices, and by a scripted clock."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import sys
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from support import simulated_device
 from support.simulated_device import COPY_S
+from sweeprof.backends.torch.model import EventClock, TorchModel, clock_of
+from sweeprof.backends.torch.training import Steps
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import WallClock, measure_training
 from sweeprof.profiling.conformance import CHECKS
+from sweeprof.results.record import Protocol
 
 KIB = 1024
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="the device is compiled by g++: make compiler"),
-]
+on_the_simulated_device = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="the device is compiled by g++: make compiler"
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +36,14 @@ def seen() -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
+@on_the_simulated_device
 def test_it_is_a_device_of_the_backend(seen: Any) -> None:
     assert seen["devices"] == ["cpu", "simulated", "simulated:0"]
 
 
+@pytest.mark.slow
+@on_the_simulated_device
 def test_transfers_take_as_long_as_the_device_takes(seen: Any) -> None:
     times = seen["times"]
     assert COPY_S <= times["latency/h2d"] < 10 * COPY_S
@@ -43,6 +53,8 @@ def test_transfers_take_as_long_as_the_device_takes(seen: Any) -> None:
     )
 
 
+@pytest.mark.slow
+@on_the_simulated_device
 def test_memory_before_after_and_at_the_peak(seen: Any) -> None:
     memory = {name.removeprefix("memory/cuda_").removesuffix("_bytes"): size for name, size in seen["memory"].items()}
     weights_and_batch = 2 * 64 * KIB
@@ -52,6 +64,8 @@ def test_memory_before_after_and_at_the_peak(seen: Any) -> None:
     assert "the driver does not tell" in seen["memory_reason"]
 
 
+@pytest.mark.slow
+@on_the_simulated_device
 def test_memory_of_each_line(seen: Any) -> None:
     found = {source: (allocated, peak) for source, _, allocated, peak in seen["lines"]}
     assert seen["lines_device"] == "simulated:0"
@@ -63,11 +77,15 @@ def test_memory_of_each_line(seen: Any) -> None:
     assert decorated["y = x * 2"] == decorated["return y + 1"] == (1, 64 * KIB)
 
 
+@pytest.mark.slow
+@on_the_simulated_device
 def test_times_of_layers_and_operators(seen: Any) -> None:
     assert 0.5 < seen["layers"] < 2
     assert set(seen["device_times"]) == {None}  # the profiler records no times of such a device
 
 
+@pytest.mark.slow
+@on_the_simulated_device
 def test_the_doctors_checks_pass(seen: Any) -> None:
     found = {name: outcome for name, (outcome, _) in seen["conformance"].items()}
     texts = {name: text for name, (_, text) in seen["conformance"].items()}
@@ -78,3 +96,136 @@ def test_the_doctors_checks_pass(seen: Any) -> None:
     assert "host to device" in texts["times of transfers"]
     assert texts["memory of source lines"].endswith(" by the lines of a forward")
     assert "the driver does not tell" in texts["memory of the process"]
+
+
+# The clock of an accelerator, on a scripted device: work is queued by calls and done later
+
+
+BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e5}
+QUEUEING = 0.25
+"""Seconds that a call keeps the host."""
+
+
+class Device:
+    """Host and device have their own time; the device works off what the host queues."""
+
+    def __init__(self) -> None:
+        self.host = self.done = 0.0
+        self.waits: list[float] = []
+        """How long the host waited, once for each time that it did."""
+
+    def queue(self, seconds: float) -> None:
+        self.host += QUEUEING
+        self.done = max(self.done, self.host) + seconds
+
+    def record(self) -> Event:
+        return Event(self, max(self.done, self.host))
+
+
+class Event:
+    """As torch's: reached when the device is; ``begin.elapsed_time(end)`` in milliseconds."""
+
+    def __init__(self, device: Device, at: float) -> None:
+        self.device, self.at = device, at
+
+    def synchronize(self) -> None:
+        if self.at > self.device.host:
+            self.device.waits.append(self.at - self.device.host)
+            self.device.host = self.at
+
+    def elapsed_time(self, end: Event) -> float:
+        assert max(self.at, end.at) <= self.device.host, "asked before the device had reached it"
+        return 1e3 * (end.at - self.at)
+
+
+class Step:
+    """Forward, backward and update of 2, 8 and 4 seconds."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.waited: list[int] = []
+
+    def forward(self) -> str:
+        self.device.queue(2.0)
+        return "loss"
+
+    def backward(self, loss: str) -> None:
+        assert loss == "loss"
+        self.device.queue(8.0)
+
+    def update(self) -> None:
+        self.device.queue(4.0)
+        self.waited.append(len(self.device.waits))
+
+
+class DeviceClock(EventClock):
+    """With the scripted host's own time."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device.record)
+        self.now = lambda: device.host
+
+
+def test_sign_and_unit() -> None:
+    """pytorch-benchmark asked the end for the time until the begin, and took milliseconds for seconds."""
+    device = Device()
+    clock = EventClock(device.record)
+    begin = clock.mark()
+    device.queue(2.0)
+    assert clock.between(begin, clock.mark()) == QUEUEING + 2.0
+
+
+def test_marks_do_not_wait() -> None:
+    device = Device()
+    clock = EventClock(device.record)
+    device.queue(64.0)
+    clock.mark()
+    assert device.host == QUEUEING
+    assert device.waits == []
+
+
+def test_a_training_step_waits_at_its_end_alone() -> None:
+    device = Device()
+    step = Step(device)
+    timing = measure_training(step, Protocol(**{**BARE, "min_samples": 3}), DeviceClock(device))
+    assert timing.phases == {"forward": (2.25,) * 3, "backward": (8.0,) * 3, "update": (4.0,) * 3}
+    assert timing.samples == (14.25,) * 3  # the host's own: until the device was done
+    assert len(step.waited) == 5  # the first step, one that calibrates, three samples
+    assert step.waited == [0, 3, 6, 9, 12]  # before a step's last phase is queued the host never waits
+
+
+def test_the_host_has_its_own_clock() -> None:
+    assert type(clock_of(torch.device("cpu"))) is WallClock
+
+
+def test_waiting_and_moving_name_the_models_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two accelerators, waiting for the current one would wait for the wrong one."""
+    waited: list[Any] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device=None: waited.append(device))
+    device = torch.device("meta")  # of a kind that is not the host's
+    model = TorchModel(nn.Linear(3, 2, device=device), device)
+    inputs = Inputs((TensorSpec((4, 3)),))
+    with model.stepping(model.put(inputs)) as step:
+        outputs = step()
+        moves = model.transfers(inputs, outputs)
+    assert waited == [device]
+    assert list(moves) == ["h2d", "d2h"]
+    moves["h2d"]()
+    assert waited == [device, device]
+
+
+def test_nothing_is_transferred_on_the_host() -> None:
+    cpu = torch.device("cpu")
+    assert TorchModel(nn.Linear(3, 2), cpu).transfers(Inputs((torch.ones(1, 3),)), None) == {}
+
+
+# Steps: whole, and done when their own device is
+
+
+def test_a_whole_step_waits_for_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device=None: waited.append(device))
+    second = torch.device("cuda:1")
+    Steps(second, lambda: waited.append("forward")).whole()
+    Steps(torch.device("cpu"), lambda: waited.append("on the host")).whole()
+    assert waited == ["forward", second, "on the host"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -18,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
+from support.planning import planned
 from sweeprof.backends import Compiler, Precision
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
@@ -414,3 +417,45 @@ def test_settings_of_inductor_that_a_compilation_restored_are_not_listed() -> No
         assert name not in backend.settings_in_effect()["inductor"]
     finally:
         setattr(config, name, default)
+
+
+# What the fork servers of PyTorch import ahead: no trial imports torch's compiler itself, which takes a second
+
+
+PROGRAM = """
+    import importlib, json, os, sys
+    from sweeprof.plan.plan import preload
+    from sweeprof.profiling.profiler import Profiler
+    import sweeprof.backends.torch.adapter
+
+    for config, name in json.loads(sys.argv[1]):
+        child = os.fork()
+        if child == 0:
+            for entry in preload(config, name):
+                importlib.import_module(entry.partition(":")[0])
+            is_ahead = "torch._dynamo" in sys.modules
+            Profiler.from_config(config).run(name)
+            print(config["mode"], name, is_ahead, "torch._dynamo" in sys.modules, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.slow
+def test_the_compiler_is_imported_ahead_of_trials_that_need_it() -> None:
+    cases = []
+    for mode, name in (
+        ("inference", "timing"),
+        ("inference", "operators"),
+        ("training", "timing"),
+    ):
+        words = ["model=mlp", "backend=torch", f"mode={mode}", "metrics=latency", "protocol=quick", "tracking=none"]
+        (combination,) = planned(words).combinations
+        cases.append((combination.config, name))
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if line.endswith(("True", "False"))] == [
+        "inference timing False False",
+        "inference operators True True",
+        "training timing True True",
+    ]

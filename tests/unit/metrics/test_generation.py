@@ -30,40 +30,43 @@ def value(metric: Metric, *timings: Timing, **further: Any) -> Estimate | Missin
     return found
 
 
-def number(metric: Metric, *timings: Timing, **further: Any) -> float:
+def estimate(metric: Metric, *timings: Timing, **further: Any) -> Estimate:
     found = value(metric, *timings, **further)
     assert isinstance(found, Estimate), found
-    return found.value
+    return found
 
 
-def test_times_of_tokens() -> None:
-    assert number(generation.time_to_first_token, GENERATED) == pytest.approx(5.0)
-    assert number(generation.first_gap, GENERATED) == pytest.approx(2.5)
-    assert number(generation.time_per_token, GENERATED) == pytest.approx(statistics.median([1.25, 0.375, 1.5]))
-    assert number(generation.latency, GENERATED) == pytest.approx(10.0)
+def number(metric: Metric, *timings: Timing, **further: Any) -> float:
+    return estimate(metric, *timings, **further).value
 
 
-def test_rates() -> None:
-    assert number(generation.prefill_throughput, GENERATED) == pytest.approx(2 * 8 / 5.0)
-    # Three tokens of two sequences in 4.5, 3.75 and 5.5 s.
-    assert number(generation.decode_throughput, GENERATED) == pytest.approx(2 * 3 / 4.5)
-    assert number(generation.mfu_prefill, GENERATED) == pytest.approx(2000 / 5.0 / 1000)
-    assert number(generation.mbu_decode, GENERATED) == pytest.approx((500 + 100) / 1.25 / 100)
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (generation.time_to_first_token, 5.0),
+        (generation.first_gap, 2.5),
+        (generation.time_per_token, statistics.median([1.25, 0.375, 1.5])),
+        (generation.latency, 10.0),
+        (generation.prefill_throughput, 2 * 8 / 5.0),
+        (generation.decode_throughput, 2 * 3 / 4.5),  # three tokens of two sequences in 4.5, 3.75 and 5.5 s
+        (generation.mfu_prefill, 2000 / 5.0 / 1000),
+        (generation.mbu_decode, (500 + 100) / 1.25 / 100),
+        (generation.macs_prefill, 1000),
+        (generation.macs_decode, 150),
+        (generation.kv_cache_bytes, 640),
+    ],
+)
+def test_figures_by_hand(metric: Metric, expected: float) -> None:
+    assert number(metric, GENERATED) == pytest.approx(expected)
 
 
-def test_counts() -> None:
-    assert number(generation.macs_prefill, GENERATED) == 1000
-    assert number(generation.macs_decode, GENERATED) == 150
-    assert number(generation.kv_cache_bytes, GENERATED) == 640
-    uncovered = Generation(2, 1000, 2000, 300, 600, 9, 500, 100, uncovered={"mine": 1})
-    found = value(generation.macs_decode, GENERATED, generation=uncovered)
-    assert isinstance(found, Estimate)
-    assert found.estimator == "lower bound"
+def test_an_incomplete_count_is_a_lower_bound() -> None:
+    uncovered = replace(COUNTS, uncovered={"mine": 1})
+    assert estimate(generation.macs_decode, GENERATED, generation=uncovered).estimator == "lower bound"
 
 
 def test_the_detail_is_that_of_all_gaps_after_the_first() -> None:
-    found = value(generation.time_per_token, GENERATED)
-    assert isinstance(found, Estimate)
+    found = estimate(generation.time_per_token, GENERATED)
     gaps = [1.0, 1.5, 0.5, 0.25, 2.0, 1.0]
     assert (found.detail["n"], found.detail["min"], found.detail["max"]) == (6, 0.25, 2.0)
     assert found.detail["std"] == pytest.approx(statistics.stdev(gaps))
@@ -78,9 +81,7 @@ def test_percentiles_need_enough_gaps() -> None:
     found = value(generation.time_per_token_p99, timing)
     assert isinstance(found, Missing)
     assert found.reason.startswith("n<299: a round has 100 gaps;")
-    estimate = value(generation.time_per_token, timing)
-    assert isinstance(estimate, Estimate)
-    assert estimate.detail["p90"] == pytest.approx(90.1)
+    assert estimate(generation.time_per_token, timing).detail["p90"] == pytest.approx(90.1)
 
 
 def test_a_sample_of_several_generations() -> None:
@@ -99,8 +100,7 @@ def test_rounds_give_an_interval_and_pairs() -> None:
 
     one = replace(round_of(0, 2.0), baseline=round_of(0, 1.0))
     two = replace(round_of(1, 2.0), baseline=round_of(1, 1.0))
-    found = value(generation.time_to_first_token, one, two)
-    assert isinstance(found, Estimate)
+    found = estimate(generation.time_to_first_token, one, two)
     assert found.value == pytest.approx(10.0)
     assert found.paired == pytest.approx((10.0, 10.0))
     assert found.round_numbers == (0, 1)

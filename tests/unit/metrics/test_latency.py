@@ -1,4 +1,4 @@
-"""The time of a step and of its phases, from timings whose every figure can be told by heart."""
+"""The time of a step and of its phases, and the rates that it achieves, from timings whose every figure can be told by heart."""
 
 from __future__ import annotations
 
@@ -11,92 +11,135 @@ import pytest
 from sweeprof.measuring.inputs import Workload
 from sweeprof.measuring.timing import InterleavedRun, Timing
 from sweeprof.metrics import latency
-from sweeprof.metrics.latency import over_rounds
+from sweeprof.metrics.latency import NOT_TRAINED, forwards_per_s, ops_to_flops, over_rounds, times_realtime
 from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics
 from sweeprof.metrics.select import metric_set, select
 from sweeprof.passes.quality import Quality
+from sweeprof.results.environment import Peaks
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerRow, LayerTable, Training
 from sweeprof.results.record import Warning
 
 FORWARD, BACKWARD, UPDATE = (1.0, 3.0, 2.0), (4.0, 6.0, 5.0), (0.5, 0.25, 0.25)
 WHOLE = tuple(map(sum, zip(FORWARD, BACKWARD, UPDATE, strict=True)))
 WORK = Workload("tokens", 24)
 TRAINED = Timing(
-    100.0,
-    3,
-    1,
-    WHOLE,
+    *(100.0, 3, 1, WHOLE),
     phases={"forward": FORWARD, "backward": BACKWARD, "update": UPDATE},
     compiles=True,
     workload=WORK,
 )
 INFERRED = Timing(4.0, 3, 1, (0.5, 0.25, 0.75), workload=WORK)
+PEAKS = Peaks(1000.0, 100.0, "float32", "cpu", 1)
+STEP = Training(40, 80, 70, 160, None)
+SHORT_STEP = Timing(
+    4.0, 3, 1, (2.0, 1.5, 3.0), phases={"forward": (0.5,) * 3, "backward": (1.0,) * 3, "update": (0.5,) * 3}
+)
 MOVED = Timing(4.0, 3, 1, (0.5, 0.25, 0.75), transfers={"h2d": (0.125, 0.0625, 0.125), "d2h": (2.0, 1.0, 1.0)})
+TRACED = Timing(4.0, 3, 1, (0.5,), compiles=True, trace_s=1.5)
+IN_PART = Timing(1.0, 3, 1, (3.0,), phases={"forward": (1.0,), "backward": (2.0,)}, compiles=True)
+
+
+def layers(flops: int | None = 100, **uncovered: int) -> LayerTable:
+    return LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 50, flops=flops),), uncovered)
 
 
 def value(metric: Metric, *timings: Timing, **further: Any) -> Estimate | Missing:
-    found: Estimate | Missing = metric({"timing": timings, **further})
+    known = {"layers": layers(), "training": STEP, "peaks": PEAKS, **further}
+    found: Estimate | Missing = metric({"timing": timings, **known})
+    return found
+
+
+def estimate(metric: Metric, *timings: Timing, **further: Any) -> Estimate:
+    found = value(metric, *timings, **further)
+    assert isinstance(found, Estimate), found
     return found
 
 
 def number(metric: Metric, *timings: Timing, **further: Any) -> float:
-    found = value(metric, *timings, **further)
-    assert isinstance(found, Estimate), found
-    return found.value
+    return estimate(metric, *timings, **further).value
 
 
-def test_of_a_forward_alone() -> None:
-    assert number(latency.forward, INFERRED) == pytest.approx(0.5)
-    assert number(latency.per_sample, INFERRED, batch_size=4) == pytest.approx(0.125)
-    assert number(latency.first_step, INFERRED) == pytest.approx(4.0)
-    assert number(latency.throughput, INFERRED, batch_size=4) == pytest.approx(8.0)
-    for metric in (latency.backward, latency.update, latency.iteration):
-        assert value(metric, INFERRED) == latency.NOT_TRAINED
+@pytest.mark.parametrize(
+    ("timing", "metric", "seconds"),
+    [
+        (INFERRED, latency.forward, 0.5),
+        (INFERRED, latency.per_sample, 0.125),
+        (INFERRED, latency.first_step, 4.0),
+        (INFERRED, latency.throughput, 8.0),
+        (TRAINED, latency.forward, 2.0),
+        (TRAINED, latency.per_sample, 0.5),
+        (TRAINED, latency.backward, 5.0),
+        (TRAINED, latency.update, 0.25),
+        (TRAINED, latency.iteration, 7.25),
+        (TRAINED, latency.throughput, 4 / 7.25),
+        (TRAINED, latency.compile, 100.0 - 7.25),
+        (TRACED, latency.trace, 1.5),
+        (TRACED, latency.compile, 4.0 - 1.5 - 0.5),  # tracing is no part of compiling
+        (TRACED, latency.first_step, 4.0),
+        (IN_PART, latency.backward, 2.0),
+        (IN_PART, latency.iteration, 3.0),
+        (MOVED, latency.h2d, 0.125),
+        (MOVED, latency.d2h, 1.0),
+        (MOVED, latency.total, 0.125 + 0.5 + 1.0),
+        (INFERRED, latency.flops_per_s, 200.0),
+        (INFERRED, latency.mfu, 0.2),
+        (SHORT_STEP, latency.flops_per_s, 200.0),
+        (SHORT_STEP, latency.backward_flops_per_s, 160.0),
+        (SHORT_STEP, latency.flops_per_s_train, (80 + 160) / 2.0),
+        (SHORT_STEP, latency.mfu_train, 0.12),
+    ],
+)
+def test_figures_by_hand(timing: Timing, metric: Metric, seconds: float) -> None:
+    assert number(metric, timing, batch_size=4) == pytest.approx(seconds)
 
 
-def test_of_a_training_step() -> None:
-    assert number(latency.forward, TRAINED) == pytest.approx(2.0)
-    assert number(latency.per_sample, TRAINED, batch_size=4) == pytest.approx(0.5)
-    assert number(latency.backward, TRAINED) == pytest.approx(5.0)
-    assert number(latency.update, TRAINED) == pytest.approx(0.25)
-    assert number(latency.iteration, TRAINED) == statistics.median(WHOLE) == pytest.approx(7.25)
-    assert number(latency.throughput, TRAINED, batch_size=4) == pytest.approx(4 / 7.25)
+NO_TRACE = Missing("this backend does not trace a step apart from running it")
+ON_HOST = Missing("the model runs on the host: nothing is transferred")
+ONE_PROGRAM = Missing("the step is one program, and what its update adds is less than its time varies")
 
 
-def test_compiling_is_the_first_step_beyond_a_later_one() -> None:
-    assert number(latency.compile, TRAINED) == pytest.approx(100.0 - 7.25)
-    assert value(latency.compile, INFERRED) == Missing("this backend does not compile")
-    quick = Timing(0.5, 3, 1, (1.0,), compiles=True)
-    assert value(latency.compile, quick) == Missing("a first step took no longer than later ones")
+@pytest.mark.parametrize(
+    ("metric", "timings", "reason"),
+    [
+        (latency.backward, [INFERRED], NOT_TRAINED),
+        (latency.update, [INFERRED], NOT_TRAINED),
+        (latency.iteration, [INFERRED], NOT_TRAINED),
+        (latency.backward_flops_per_s, [INFERRED], NOT_TRAINED),
+        (latency.flops_per_s_train, [INFERRED], NOT_TRAINED),
+        (latency.mfu_train, [INFERRED], NOT_TRAINED),
+        (latency.compile, [INFERRED], Missing("this backend does not compile")),
+        (
+            latency.compile,
+            [Timing(0.5, 3, 1, (1.0,), compiles=True)],
+            Missing("a first step took no longer than later ones"),
+        ),
+        (latency.trace, [INFERRED], NO_TRACE),
+        (latency.trace, [Timing.from_dict({**INFERRED.to_dict(), "trace_s": None})], NO_TRACE),
+        (latency.trace, [TRACED, INFERRED], NO_TRACE),
+        (latency.update, [IN_PART], ONE_PROGRAM),
+        (latency.update, [TRAINED, IN_PART], ONE_PROGRAM),
+        (latency.h2d, [INFERRED], ON_HOST),
+        (latency.d2h, [INFERRED], ON_HOST),
+        (latency.total, [INFERRED], ON_HOST),
+    ],
+)
+def test_reasons(metric: Metric, timings: list[Timing], reason: Missing) -> None:
+    assert value(metric, *timings) == reason
 
 
-def test_tracing_is_no_part_of_compiling() -> None:
-    traced = Timing(4.0, 3, 1, (0.5,), compiles=True, trace_s=1.5)
-    assert number(latency.trace, traced) == pytest.approx(1.5)
-    assert number(latency.compile, traced) == pytest.approx(4.0 - 1.5 - 0.5)
-    assert number(latency.first_step, traced) == pytest.approx(4.0)
-    for timing in (INFERRED, Timing.from_dict({**INFERRED.to_dict(), "trace_s": None})):
-        assert value(latency.trace, timing) == Missing("this backend does not trace a step apart from running it")
-    assert value(latency.trace, traced, INFERRED) == value(latency.trace, INFERRED)
+@pytest.mark.parametrize("metric", [latency.h2d, latency.d2h, latency.total])
+def test_nothing_is_told_of_the_transfers_of_training(metric: Metric) -> None:
+    found = value(metric, TRAINED)
+    assert isinstance(found, Missing)
+    assert found.reason.startswith("mode=training")
 
 
-def test_a_phase_that_could_not_be_told() -> None:
-    told = Timing(1.0, 3, 1, (3.0,), phases={"forward": (1.0,), "backward": (2.0,)}, compiles=True)
-    assert number(latency.backward, told) == pytest.approx(2.0)
-    assert number(latency.iteration, told) == pytest.approx(3.0)
-    for timings in ((told,), (TRAINED, told)):
-        found = value(latency.update, *timings)
-        assert found == Missing("the step is one program, and what its update adds is less than its time varies")
-
-
-def test_transfers() -> None:
-    assert number(latency.h2d, MOVED) == pytest.approx(0.125)
-    assert number(latency.d2h, MOVED) == pytest.approx(1.0)
-    assert number(latency.total, MOVED) == pytest.approx(0.125 + 0.5 + 1.0)
-    for metric in (latency.h2d, latency.d2h, latency.total):
-        assert value(metric, INFERRED) == Missing("the model runs on the host: nothing is transferred")
-        found = value(metric, TRAINED)
-        assert isinstance(found, Missing)
-        assert found.reason.startswith("mode=training")
+@pytest.mark.parametrize(
+    ("flops", "reason"), [(None, "this backend does not count FLOPs"), (0, "it has no floating-point operations")]
+)
+def test_without_operations_there_is_no_rate(flops: int | None, reason: str) -> None:
+    assert value(latency.mfu, INFERRED, layers=layers(flops)) == Missing(reason)
 
 
 def test_evaluating() -> None:
@@ -104,33 +147,35 @@ def test_evaluating() -> None:
     assert isinstance(latency.evaluate({"quality": quality}), Missing)
 
 
-def test_rounds_are_averaged_geometrically_and_kept() -> None:
-    timings = [Timing(1.0, 0, 1, (seconds,) * 3, round=round) for round, seconds in ((0, 1.0), (2, 4.0))]
-    found = value(latency.forward, *timings)
-    assert isinstance(found, Estimate)
-    assert found.value == pytest.approx(2.0)
-    assert (found.rounds, found.round_numbers) == ((1.0, 4.0), (0, 2))
+@pytest.mark.parametrize(
+    ("metric", "seconds", "rounds", "mean"),
+    [(latency.forward, (1.0, 4.0), (1.0, 4.0), 2.0), (latency.flops_per_s, (0.25, 1.0), (400.0, 100.0), 200.0)],
+)
+def test_rounds_are_averaged_geometrically_and_kept(
+    metric: Metric, seconds: tuple[float, float], rounds: tuple[float, float], mean: float
+) -> None:
+    timings = [Timing(1.0, 0, 1, (s,) * 3, round=number) for number, s in zip((0, 2), seconds, strict=True)]
+    found = estimate(metric, *timings)
+    assert found.value == pytest.approx(mean)
+    assert (found.rounds, found.round_numbers) == (rounds, (0, 2))
     assert found.estimator == "geometric mean of 2 rounds"
     assert found.interval is not None
-    assert found.interval[0] < 2.0 < found.interval[1]
+    assert found.interval[0] < mean < found.interval[1]
 
 
 def test_warnings_come_along() -> None:
     warned = Timing(1.0, 0, 1, (1.0,), warnings=(Warning("drift", "text", "advice"),))
-    found = value(latency.iteration, warned)
-    assert isinstance(found, Missing)
-    found = value(latency.forward, warned)
-    assert isinstance(found, Estimate)
-    assert [warning.code for warning in found.warnings] == ["drift"]
+    assert isinstance(value(latency.iteration, warned), Missing)
+    assert [warning.code for warning in estimate(latency.forward, warned).warnings] == ["drift"]
 
 
 def test_the_detail_is_that_of_the_samples() -> None:
     samples = tuple(float(i) for i in range(1, 41))
-    found = over_rounds((Timing(1.0, 0, 1, samples),), lambda seconds: seconds)
-    detail = found.detail
+    detail = over_rounds((Timing(1.0, 0, 1, samples),), lambda seconds: seconds).detail
     assert (detail["n"], detail["mean"], detail["min"], detail["max"]) == (40, 20.5, 1.0, 40.0)
     assert detail["std"] == pytest.approx(np.std(samples, ddof=1))
     assert detail["p90"] == pytest.approx(np.percentile(samples, 90))
+    assert over_rounds((Timing(1.0, 0, 1, (1.0,)),), lambda seconds: seconds).detail["std"] == "n<2"
 
 
 @pytest.mark.parametrize(("metric", "percentile"), [(latency.p90, 90), (latency.p95, 95), (latency.p99, 99)])
@@ -139,8 +184,7 @@ def test_percentiles_are_those_of_single_steps(metric: Metric, percentile: int) 
     random = np.random.default_rng(0)
     rounds = [Timing(1.0, 3, 1, tuple(random.lognormal(size=300)), round=number) for number in range(3)]
     expected = [float(np.percentile(round.samples, percentile)) for round in rounds]
-    found = value(metric, *rounds)
-    assert isinstance(found, Estimate)
+    found = estimate(metric, *rounds)
     assert found.value == pytest.approx(statistics.geometric_mean(expected))
     assert found.rounds == pytest.approx(expected)
     trained = Timing(1.0, 3, 1, rounds[0].samples, phases={"forward": (1.0,) * 300})
@@ -159,33 +203,15 @@ def test_samples_of_several_steps_have_no_percentile_of_a_step() -> None:
 def test_the_detail_says_how_many_steps_a_sample_averages() -> None:
     samples = (1.0, 2.0, 3.0)
     moved = Timing(1.0, 3, 56, samples, transfers={"h2d": samples, "d2h": samples})
-    for metric, further in ((latency.forward, {}), (latency.throughput, {"batch_size": 2})):
-        found = value(metric, moved, **further)
-        assert isinstance(found, Estimate)
-        assert found.detail["steps per sample"] == 56
-        alone = value(metric, INFERRED, **further)
-        assert isinstance(alone, Estimate)
-        assert "steps per sample" not in alone.detail
-    transfer = value(latency.h2d, moved)
-    assert isinstance(transfer, Estimate)
-    assert "steps per sample" not in transfer.detail
-
-
-@pytest.mark.parametrize(("n", "shown"), [(28, []), (29, ["p90"]), (59, ["p90", "p95"]), (299, ["p90", "p95", "p99"])])
-def test_a_percentile_needs_its_samples(n: int, shown: list[str]) -> None:
-    detail = over_rounds((Timing(1.0, 0, 1, (1.0,) * n),), lambda seconds: seconds).detail
-    assert [name for name in ("p90", "p95", "p99") if isinstance(detail[name], float)] == shown
-    assert {detail[name] for name in ("p90", "p95", "p99") if name not in shown} <= {"n<29", "n<59", "n<299"}
-
-
-def test_one_sample_has_no_deviation() -> None:
-    assert over_rounds((Timing(1.0, 0, 1, (1.0,)),), lambda seconds: seconds).detail["std"] == "n<2"
+    for metric in (latency.forward, latency.throughput):
+        assert estimate(metric, moved, batch_size=2).detail["steps per sample"] == 56
+        assert "steps per sample" not in estimate(metric, INFERRED, batch_size=2).detail
+    assert "steps per sample" not in estimate(latency.h2d, moved).detail
 
 
 def test_the_mean_of_a_rate_is_all_the_work_over_all_the_time() -> None:
     """pytorch-benchmark averaged the rates of single batches, which is more."""
-    found = value(latency.throughput, Timing(1.0, 0, 1, (1.0, 3.0)), batch_size=1)
-    assert isinstance(found, Estimate)
+    found = estimate(latency.throughput, Timing(1.0, 0, 1, (1.0, 3.0)), batch_size=1)
     assert found.detail["mean"] == 2 / (1.0 + 3.0)
 
 
@@ -207,30 +233,79 @@ def test_an_interleaved_run_gives_the_median_of_the_pairs_times_the_baselines_me
     """Pairs are of one turn, whatever else was taken; the ratio of the medians (0.5) is another one."""
     base = interleaved((2.0, 4.0, 8.0), (0, 1, 2))
     own = interleaved((3.0, 2.0, 8.0, 1.0), (0, 1, 2, 3), base)  # 3/2, 2/4, 8/8
-    found = value(latency.forward, own)
-    assert isinstance(found, Estimate)
+    found = estimate(latency.forward, own)
     assert found.paired == (4.0 * 1.0,)
     assert found.rounds == (2.5,)
-    rate = value(latency.throughput, own, batch_size=8)
-    assert isinstance(rate, Estimate)
+    rate = estimate(latency.throughput, own, batch_size=8)
     assert rate.paired == (8 / 4.0,)
 
 
 def test_pairs_of_a_phase_are_the_phases() -> None:
     base = interleaved((9.0, 9.0), (0, 1), phases={"forward": (4.0, 8.0)})
     own = interleaved((9.0, 9.0), (0, 1), base, phases={"forward": (1.0, 2.0)})
-    found = value(latency.forward, own)
-    assert isinstance(found, Estimate)
-    assert found.paired == (6.0 * 0.25,)
+    assert estimate(latency.forward, own).paired == (6.0 * 0.25,)
 
 
 def test_a_round_without_a_pair_keeps_its_own_median() -> None:
-    base = interleaved((2.0,), (0,))
-    found = value(
-        latency.forward, interleaved((3.0,), (0,), base), interleaved((5.0,), (1,), base), interleaved((7.0,), (0,))
-    )
-    assert isinstance(found, Estimate)
-    assert found.paired == (3.0, 5.0, 7.0)
-    alone = value(latency.forward, interleaved((7.0,), (0,)))
-    assert isinstance(alone, Estimate)
-    assert alone.paired == ()
+    base, alone = interleaved((2.0,), (0,)), interleaved((7.0,), (0,))
+    paired, unpaired = interleaved((3.0,), (0,), base), interleaved((5.0,), (1,), base)
+    assert estimate(latency.forward, paired, unpaired, alone).paired == (3.0, 5.0, 7.0)
+    assert estimate(latency.forward, alone).paired == ()
+
+
+# What a step achieves, against figures that can be told by heart
+
+
+@pytest.mark.parametrize("metric", [latency.flops_per_s, latency.mfu])
+def test_what_was_not_counted_is_said(metric: Metric) -> None:
+    found = estimate(metric, INFERRED, layers=layers(**{"aten::odd": 2}))
+    assert [(w.code, w.text) for w in found.warnings] == [("count_incomplete", "no formula for aten::odd ×2")]
+
+
+@pytest.mark.parametrize("metric", [latency.backward_flops_per_s, latency.flops_per_s_train, latency.mfu_train])
+def test_an_estimated_backward_is_said(metric: Metric) -> None:
+    found = estimate(metric, SHORT_STEP, training=Training(40, 80, 70, 160, None, "why"))
+    assert [(w.code, w.text) for w in found.warnings] == [("backward_estimated", "why")]
+
+
+@pytest.mark.parametrize(
+    ("metric", "passes"),
+    [
+        ("rate/flops_per_s", {"analysis", "timing"}),
+        ("rate/flops_per_s_train", {"training", "timing"}),
+        ("rate/backward_flops_per_s", {"training", "timing"}),
+        ("rate/mfu", {"analysis", "timing", "peaks"}),
+        ("rate/mfu_train", {"training", "timing", "peaks"}),
+        ("rate/realtime_factor", {"timing"}),
+    ],
+)
+def test_no_rate_asks_for_more_than_it_needs(metric: str, passes: set[str]) -> None:
+    (found,) = select([metric])
+    assert found.metric.passes == passes
+
+
+def test_real_time_as_moduleprofiler_has_it() -> None:
+    """Its realtime_factor(2 ms, 16000, 512), the inverse, and ops_to_flops(100, 16000, 512)."""
+    assert times_realtime(0.002, 16000, 512) == pytest.approx(16.0, rel=1e-15)
+    assert 1 / times_realtime(0.002, 16000, 512) == pytest.approx(0.0625, rel=1e-15)
+    assert ops_to_flops(100, 16000, 512) == 3125
+    assert forwards_per_s(16000, 512) == 31.25
+
+
+def test_frames_that_overlap() -> None:
+    assert forwards_per_s(16000, 160, 400) == (16000 - 400) / 160 + 1 == 98.5
+    assert forwards_per_s(10, 5, 10) == 1.0
+
+
+@pytest.mark.parametrize(("rate", "hop", "frame"), [(16000, 0, None), (16000, 512, 0), (100, 512, None), (100, 5, 101)])
+def test_frames_that_cannot_be(rate: float, hop: float, frame: float | None) -> None:
+    with pytest.raises(ValueError, match="no frames of"):
+        forwards_per_s(rate, hop, frame)
+
+
+def test_the_metric_of_real_time_has_options() -> None:
+    timing = Timing(1.0, 0, 1, (0.002,) * 6)
+    assert number(latency.realtime_factor, timing) == pytest.approx(16.0)
+    options = {"sampling_rate": 8000, "hop": 80, "frame": 200}
+    found = latency.realtime_factor({"timing": (timing,)}, **options)
+    assert found.value == pytest.approx(1 / (0.002 * ((8000 - 200) / 80 + 1)))

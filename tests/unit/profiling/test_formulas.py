@@ -45,50 +45,42 @@ def defaults(monkeypatch: pytest.MonkeyPatch) -> Formulas:
     return own
 
 
-def test_none_is_known() -> None:
-    assert Formulas().of_module(Layer()) is None
-    assert Formulas().of_operator("mylib::op") is None
-    assert DEFAULTS.of_module(Layer()) is None
+OUTER = Formulas({Layer: giving(1), "mylib::op": giving(2), "mylib::other": giving(3)})
+INNER = Formulas({Layer: giving(10), "mylib::op": giving(20)}, OUTER)
 
 
-def test_of_a_type_and_of_its_subclasses() -> None:
-    known = Formulas({Layer: giving(1)})
-    assert macs_of(known.of_module(Layer())) == 1
-    assert macs_of(known.of_module(Derived())) == 1
-    assert known.of_module(object()) is None
-
-
-def test_the_nearest_type_is_taken() -> None:
-    known = Formulas({Layer: giving(1), Derived: giving(2)})
-    assert macs_of(known.of_module(Derived())) == 2
-    assert macs_of(known.of_module(Layer())) == 1
-
-
-def test_of_an_operator() -> None:
-    known = Formulas({"mylib::op": giving(3)})
-    assert macs_of(known.of_operator("mylib::op")) == 3
-    assert known.of_operator("mylib::other") is None
+@pytest.mark.parametrize(
+    ("known", "of", "macs"),
+    [
+        (Formulas(), Layer(), None),
+        (Formulas(), "mylib::op", None),
+        (DEFAULTS, Layer(), None),
+        (Formulas({Layer: giving(1)}), Layer(), 1),
+        (Formulas({Layer: giving(1)}), Derived(), 1),
+        (Formulas({Layer: giving(1)}), object(), None),
+        pytest.param(Formulas({Layer: giving(1), Derived: giving(2)}), Derived(), 2, id="the nearest type"),
+        (Formulas({Layer: giving(1), Derived: giving(2)}), Layer(), 1),
+        (Formulas({"mylib::op": giving(3)}), "mylib::op", 3),
+        (Formulas({"mylib::op": giving(3)}), "mylib::other", None),
+        pytest.param(INNER, Layer(), 10, id="an inner set is asked first"),
+        (INNER, "mylib::op", 20),
+        (INNER, "mylib::other", 3),
+        pytest.param(OUTER, Layer(), 1, id="which leaves the outer alone"),
+        (OUTER, "mylib::op", 2),
+        pytest.param(
+            *(Formulas({Layer: giving(1)}, Formulas({Derived: giving(2)})), Derived(), 2),
+            id="a nearer type of the outer set comes before a farther one of the inner",
+        ),
+    ],
+)
+def test_of_a_type_and_of_its_subclasses(known: Formulas, of: Any, macs: int | None) -> None:
+    assert macs_of(known.of_operator(of) if isinstance(of, str) else known.of_module(of)) == macs
 
 
 @pytest.mark.parametrize("key", ["op", "", 7, None, Layer()])
 def test_what_no_formula_can_be_for(key: Any) -> None:
     with pytest.raises(TypeError, match="a formula is for a module type or an operator 'namespace::name'"):
         Formulas({key: giving(1)})
-
-
-def test_an_inner_set_is_asked_first_and_leaves_the_outer_alone() -> None:
-    outer = Formulas({Layer: giving(1), "mylib::op": giving(2), "mylib::other": giving(3)})
-    inner = Formulas({Layer: giving(10), "mylib::op": giving(20)}, outer)
-    assert macs_of(inner.of_module(Layer())) == 10
-    assert macs_of(inner.of_operator("mylib::op")) == 20
-    assert macs_of(inner.of_operator("mylib::other")) == 3
-    assert macs_of(outer.of_module(Layer())) == 1
-    assert macs_of(outer.of_operator("mylib::op")) == 2
-
-
-def test_a_nearer_type_of_the_outer_set_comes_before_a_farther_one_of_the_inner() -> None:
-    known = Formulas({Layer: giving(1)}, Formulas({Derived: giving(2)}))
-    assert macs_of(known.of_module(Derived())) == 2
 
 
 def test_what_a_module_declares() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from sweeprof.datasets.collate import TARGETS
+from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
+from sweeprof.profiling.session import Data
 
 
 class Pair(NamedTuple):
@@ -54,17 +58,18 @@ def test_what_a_caller_most_likely_means(given: Any, args: tuple[Any, ...]) -> N
     assert Inputs.of(given) == Inputs(args)
 
 
-def test_a_mapping_are_keyword_arguments() -> None:
-    assert Inputs.of({"ids": (2, 3), "mask": "m", "flag": True}) == Inputs(
-        kwargs={"ids": TensorSpec((2, 3)), "mask": "m", "flag": True}
-    )
-    assert Inputs.of(OrderedDict(x=[1.0])).kwargs == {"x": [1.0]}
-    assert Inputs.of({"x": [1, 2], "y": [3]}).kwargs == {"x": TensorSpec((1, 2)), "y": TensorSpec((3,))}
-    assert Inputs.of({"x": [1, 2], "flag": True}).kwargs == {"x": [1, 2], "flag": True}
-
-
-def test_inputs_are_taken_as_they_are() -> None:
-    made = Inputs(((1, 2),), {"x": (3, 4)})
+@pytest.mark.parametrize(
+    ("given", "kwargs"),
+    [
+        ({"ids": (2, 3), "mask": "m", "flag": True}, {"ids": TensorSpec((2, 3)), "mask": "m", "flag": True}),
+        (OrderedDict(x=[1.0]), {"x": [1.0]}),
+        ({"x": [1, 2], "y": [3]}, {"x": TensorSpec((1, 2)), "y": TensorSpec((3,))}),
+        ({"x": [1, 2], "flag": True}, {"x": [1, 2], "flag": True}),
+    ],
+)
+def test_a_mapping_are_keyword_arguments(given: Any, kwargs: dict[str, Any]) -> None:
+    made = Inputs.of(given)
+    assert made == Inputs(kwargs=kwargs)
     assert Inputs.of(made) is made
 
 
@@ -100,16 +105,18 @@ def test_the_step_is_kept() -> None:
 # Input patterns, row 91
 
 
-def test_a_pattern_puts_the_batch_in_order() -> None:
-    """Case 47."""
-    assert pattern_of("_", 1, 2, "_", 0)([None, "b", "c", None, "a"]) == Inputs(("a", "b", "c"))
-    assert pattern_of(0, "_")(("x", "y")) == Inputs(("x",))
-    assert pattern_of("_", "_")(("x", "y")) == Inputs()
-    assert pattern_of(1, 0)(("x", "y")) == Inputs(("y", "x"))
-
-
-def test_what_a_pattern_picks_is_not_looked_into() -> None:
-    assert pattern_of(0, "_")(((1, 2), "y")) == Inputs(((1, 2),))
+@pytest.mark.parametrize(
+    ("pattern", "batch", "args"),
+    [
+        (("_", 1, 2, "_", 0), [None, "b", "c", None, "a"], ("a", "b", "c")),
+        ((0, "_"), ("x", "y"), ("x",)),
+        (("_", "_"), ("x", "y"), ()),
+        ((1, 0), ("x", "y"), ("y", "x")),
+        pytest.param((0, "_"), ((1, 2), "y"), ((1, 2),), id="what it picks is not looked into"),
+    ],
+)
+def test_a_pattern_puts_the_batch_in_order(pattern: Any, batch: Any, args: tuple[Any, ...]) -> None:
+    assert pattern_of(*pattern)(batch) == Inputs(args)
 
 
 @pytest.mark.parametrize("pattern", [(0, 0), (1, 2), (0, 2), (-1, 0), (0, "x"), (0, 1.0), (True, 0), (None, 0), ("0",)])
@@ -122,3 +129,104 @@ def test_patterns_that_are_none(pattern: tuple[Any, ...]) -> None:
 def test_batches_of_another_length(batch: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=rf"for 2 elements, the batch has {len(batch)}"):
         pattern_of(0, "_")(batch)
+
+
+# Batches in a caller's hands: splits, arguments and targets
+
+
+class Loader:
+    """Neither a list nor a mapping: it can be gone through again and again."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches, self.times = batches, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.times += 1
+        return iter(self.batches)
+
+
+def taken(batch: Any, **given: Any) -> tuple[Inputs, Any]:
+    (found,) = Data.of([batch], **given).labelled("test")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("batch", "inputs", "targets"),
+    [
+        (("x", "y"), Inputs(("x",)), "y"),
+        (["x", "y"], Inputs(("x",)), "y"),
+        (("x",), Inputs(("x",)), None),
+        ("x", Inputs(("x",)), None),
+        ((("a", "b"), "y"), Inputs(("a", "b")), "y"),
+        ((["a", "b"], "y"), Inputs((["a", "b"],)), "y"),
+        (({"ids": "a", "mask": "b"}, "y"), Inputs(kwargs={"ids": "a", "mask": "b"}), "y"),
+        ({"ids": "a", "mask": "b"}, Inputs(kwargs={"ids": "a", "mask": "b"}), None),
+        (("a", "b", "y"), Inputs(("a", "b", "y")), None),
+        ((TensorSpec((2, 3)), "y"), Inputs((TensorSpec((2, 3)),)), "y"),
+        *(({"x": "a", key: "y"}, Inputs(kwargs={"x": "a"}), "y") for key in TARGETS),
+    ],
+)
+def test_arguments_and_targets(batch: Any, inputs: Inputs, targets: Any) -> None:
+    assert taken(batch) == (inputs, targets)
+    assert Data.of([batch]).first()[0] == inputs
+
+
+def test_a_pattern_says_what_the_model_is_given() -> None:
+    assert taken(("b", "a", "y"), pattern=pattern_of(1, 0, "_")) == (Inputs(("a", "b")), "y")
+    with pytest.raises(ValueError, match="for 3 elements"):
+        taken(("b", "y"), pattern=pattern_of(1, 0, "_"))
+    with pytest.raises(RuntimeError, match="StopIteration"):  # or the data would end here
+        taken(("b", "y"), pattern=lambda _: next(iter(())))
+
+
+def test_splits() -> None:
+    data = Data.of({"train": [("a", 0)], "test": [("b", 1), ("c", 2)]})
+    assert Data.of(data) is data
+    assert data.first()[0] == Inputs(("b",))
+    assert list(data.split("train")) == [("a", 0)]
+    assert [targets for _, targets in data.labelled("test")] == [1, 2]
+    with pytest.raises(UserError, match=r"split: 'trian' is not a split\. Did you mean 'train'\? Known: test, train\."):
+        data.split("trian")
+    for single in (Data.of([("a", 0)]), Data.of({"validation": [("a", 0)]})):
+        assert list(single.split("test")) == list(single.split("train")) == [("a", 0)]
+
+
+def test_no_data() -> None:
+    with pytest.raises(Unsupported, match="there are no data: give the profiler `data=`"):
+        Data.of(None).split("test")
+    with pytest.raises(UserError, match="the data have no batch"):
+        Data.of([]).first()[0]
+    assert list(Data.of([]).labelled("test")) == []
+
+
+@pytest.mark.parametrize("given", [7, 1.5, object()])
+def test_what_is_no_data(given: Any) -> None:
+    with pytest.raises(UserError, match=r"data: '.*' must be an iterable of batches, or a mapping of splits"):
+        Data.of(given)
+
+
+def test_a_loader_is_gone_through_each_time() -> None:
+    loader = Loader([("a", 0), ("b", 1)])
+    data = Data.of(loader)
+    assert data.first()[0] == Inputs(("a",))
+    assert len(list(data.labelled("test"))) == 2
+    assert loader.times == 2
+
+
+def test_an_iterator_loses_none_of_its_batches() -> None:
+    """It can be gone through once; looking at the first batch must not take it from the evaluation."""
+    read: list[int] = []
+
+    def generated() -> Iterator[Any]:
+        for number in range(3):
+            read.append(number)
+            yield f"x{number}", number
+
+    for data in (Data.of(generated()), Data.of({"test": generated()})):
+        assert data.first()[0] == Inputs(("x0",))
+        assert read == [0]
+        assert data.first()[0] == Inputs(("x0",))
+        assert [targets for _, targets in data.labelled("test")] == [0, 1, 2]
+        assert [targets for _, targets in data.labelled("test")] == [0, 1, 2]
+        assert read == [0, 1, 2]
+        read.clear()

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweeprof.measuring.layer_timing import (
+    FOLLOWED,
+    LEFT,
     MOST_ATTEMPTS,
+    Event,
     ProbeCost,
     ProbeCount,
+    Reader,
     Span,
     Step,
     Turn,
+    bounded,
     in_turns,
+    path_below,
     seconds_added,
     timed_in_turns,
+    without_probes,
 )
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes
 from sweeprof.results.record import Protocol
@@ -168,3 +178,339 @@ def test_what_probes_add_is_found_between_interruptions_and_in_spite_of_a_trend(
     busy = Busy()
     assert seconds_added(busy.takes(20 * US), busy.takes(25 * US), 101) == pytest.approx(5 * US, abs=0.3 * US)
     assert seconds_added(lambda: 2.0, lambda: 1.0, 3) == 0, "probes never make a step faster"
+
+
+# From marks to seconds, on marks that are whole numbers: every expected figure is exact
+
+
+NET, A, B = range(3)
+MODULES = [([ROOT], "Net"), (["a"], "A"), (["a.b"], "B")]
+
+
+def reader(modules: Sequence[tuple[list[str], str]] = MODULES) -> Reader:
+    return Reader(modules, lambda begin, end: end - begin)
+
+
+def forward_of(step: Step) -> dict[tuple[str, int], float]:
+    return {(span.path, span.call): span.forward for span in step.spans}
+
+
+def backward_of(step: Step) -> dict[tuple[str, int], float]:
+    return {(span.path, span.call): span.backward for span in step.spans}
+
+
+def both(
+    forward: Sequence[Event],
+    backward: Sequence[Event],
+    modules: Sequence[tuple[list[str], str]] = MODULES,
+    cost: ProbeCost | None = None,
+) -> Step:
+    """A forward from 0 to 100 and a backward from 100 to 200."""
+    read = reader(modules)
+    step, timeline = read.step(forward, 0, 100)
+    read.backward(step, timeline, backward, 100, 200)
+    return without_probes(step, cost or ProbeCost())
+
+
+# Forward
+
+NESTED: list[Event] = [(NET, 0, 3), (A, 0, 10), (B, 0, 14), (LEFT, 0, 30), (LEFT, 0, 31), (LEFT, 0, 95)]
+
+
+def test_a_call_has_the_time_between_its_marks_that_no_call_within_it_has() -> None:
+    step, _ = reader().step(NESTED, 0, 100)
+    assert forward_of(step) == {(OUTSIDE, 0): 3 + 5, (ROOT, 0): 7 + 64, ("a", 0): 4 + 1, ("a.b", 0): 16}
+
+
+def test_each_call_knows_its_class_its_caller_and_how_many_it_made() -> None:
+    step, _ = reader().step(NESTED, 0, 100)
+    assert [(span.type, span.parent, span.forward_probes.outside) for span in step.spans] == [
+        ("", None, 1),
+        ("Net", None, 1),
+        ("A", 1, 1),
+        ("B", 2, 0),
+    ]
+
+
+def test_a_model_that_calls_nothing_is_all_outside() -> None:
+    step, _ = reader().step([], 10, 25)
+    assert step.spans == [Span(OUTSIDE, "", 0, None, forward=15)]
+
+
+def test_a_module_that_is_called_again_has_a_call_of_its_own_each_time() -> None:
+    events: list[Event] = [(NET, 0, 0), (A, 0, 0), (LEFT, 0, 2), (A, 0, 2), (LEFT, 0, 7), (LEFT, 0, 7)]
+    step, _ = reader().step(events, 0, 7)
+    assert forward_of(step) == {(OUTSIDE, 0): 0, (ROOT, 0): 0, ("a", 0): 2, ("a", 1): 5}
+
+
+def test_a_module_that_calls_itself_is_within_itself() -> None:
+    events: list[Event] = [(A, 0, 0), (A, 0, 1), (LEFT, 0, 5), (LEFT, 0, 7)]
+    step, _ = reader().step(events, 0, 7)
+    assert [(span.path, span.call, span.parent, span.forward) for span in step.spans[1:]] == [
+        ("a", 0, None, 3),
+        ("a", 1, 1, 4),
+    ]
+
+
+def test_calls_without_a_root_lie_outside_each_other() -> None:
+    events: list[Event] = [(A, 0, 1), (LEFT, 0, 3), (B, 0, 6), (LEFT, 0, 10)]
+    step, _ = reader().step(events, 0, 11)
+    assert [(span.path, span.parent, span.forward) for span in step.spans] == [
+        (OUTSIDE, None, 1 + 3 + 1),
+        ("a", None, 2),
+        ("a.b", None, 4),
+    ]
+
+
+def test_a_probe_costs_its_call_and_the_call_around_it() -> None:
+    step, _ = reader().step(NESTED, 0, 100)
+    assert forward_of(without_probes(step, ProbeCost(inside=1.5, outside=2))) == {
+        (OUTSIDE, 0): 8 - 2,
+        (ROOT, 0): 71 - 1.5 - 2,
+        ("a", 0): 5 - 1.5 - 2,
+        ("a.b", 0): 16 - 1.5,
+    }
+
+
+def test_a_cost_that_exceeds_one_short_window_leaves_a_tenth_of_it() -> None:
+    """Layers a and b take 5 and 16 s, the others 8 and 71 s: 5.2 s is little too much for one of them."""
+    step, _ = reader().step(NESTED, 0, 100)
+    corrected = forward_of(without_probes(step, ProbeCost(inside=5.2)))
+    assert corrected == pytest.approx({(OUTSIDE, 0): 8, (ROOT, 0): 71 - 5.2, ("a", 0): 0.5, ("a.b", 0): 16 - 5.2})
+
+
+def test_a_cost_that_the_windows_contradict_is_lowered_until_it_fits() -> None:
+    """A calibration that another process slowed down: 101 s for each of five nodes that took 10 to 40 s with it."""
+    nodes: list[Event] = [(None, 16, 100), (None, 16, 110), (None, 16, 125), (None, 13, 140), (None, 10, 160)]
+    corrected = backward_of(both(NUMBERED, nodes, cost=ProbeCost(backward=101)))
+    # b has three nodes in 40 s, so that one costs at most 13.3 s, and a little more where that contradicts nobody else.
+    assert corrected[ROOT, 0] == pytest.approx(40 - 13.8, abs=2)
+    assert corrected["a", 0] == pytest.approx(20 - 13.8, abs=2)
+    assert corrected["a.b", 0] == pytest.approx(0.1 * 40)
+    assert sum(corrected.values()) > 100 / 3
+
+
+def test_windows_that_a_clock_shows_as_nothing_stay_nothing() -> None:
+    assert bounded([(0.0, 1.0), (10.0, 1.0)]) == [0.0, pytest.approx(10.0, abs=1)]
+    assert bounded([]) == []
+    assert bounded([(0.0, 1.0), (0.0, 0.0)]) == [0.0, 0.0]
+
+
+@given(st.lists(st.tuples(st.floats(1e-9, 1), st.floats(0, 10)), min_size=1))
+def test_what_took_time_keeps_some_of_it_whatever_the_probes_are_said_to_cost(rows: list[tuple[float, float]]) -> None:
+    windows, costs = [window for window, _ in rows], [cost for _, cost in rows]
+    for window, cost, kept in zip(windows, costs, bounded(list(zip(windows, costs, strict=True))), strict=True):
+        assert max(0.1 * window, window - cost) * (1 - 1e-9) <= kept <= window
+
+
+SHARED = [([ROOT], "Net"), (["a"], "A"), (["b"], "B"), (["a.s", "b.s"], "Shared")]
+
+
+def test_a_module_that_several_hold_is_called_what_its_caller_calls_it() -> None:
+    events: list[Event] = [
+        *[(0, 0, 0), (1, 0, 0), (3, 0, 0), (LEFT, 0, 1), (LEFT, 0, 1)],
+        *[(2, 0, 1), (3, 0, 1), (LEFT, 0, 3), (3, 0, 3), (LEFT, 0, 7), (LEFT, 0, 7), (LEFT, 0, 7)],
+    ]
+    step, _ = reader(SHARED).step(events, 0, 7)
+    found = forward_of(step)
+    assert {key: found[key] for key in found if key[0].endswith(".s")} == {("a.s", 0): 1, ("b.s", 0): 2, ("b.s", 1): 4}
+
+
+@pytest.mark.parametrize(
+    ("names", "caller", "path"),
+    [
+        (["a.s"], "b", "a.s"),
+        (["a.s", "b.s"], "b", "b.s"),
+        (["a.s", "b.s"], "c", "a.s"),
+        (["a.s", "b.s"], "", "a.s"),
+        (["a.s", "s"], ROOT, "s"),
+        (["a.inner.s", "a.s"], "a", "a.s"),
+        (["ab.s", "a.s"], "a", "a.s"),
+    ],
+)
+def test_the_name_is_the_nearest_below_the_caller(names: list[str], caller: str, path: str) -> None:
+    assert path_below(names, caller) == path
+
+
+# Backward
+
+NUMBERED: list[Event] = [(NET, 10, 3), (A, 12, 10), (B, 15, 14), (LEFT, 20, 30), (LEFT, 21, 31), (LEFT, 25, 95)]
+"""The nodes 10 and 11 are the root's, 12 to 14 those of a, 15 to 19 those of b, 20 again of a, 21 to 24 of the root, the rest
+of the loss."""
+
+
+@pytest.mark.parametrize(
+    ("path", "numbers"),
+    [(OUTSIDE, [0, 9, 25, 99]), (ROOT, [10, 11, 21, 24]), ("a", [12, 14, 20]), ("a.b", [15, 19])],
+)
+def test_a_node_belongs_to_the_call_that_was_running_when_it_was_numbered(path: str, numbers: list[int]) -> None:
+    for number in numbers:
+        step = both(NUMBERED, [(None, number, 100)])
+        assert backward_of(step) == {(p, 0): 100 if p == path else 0 for p in (OUTSIDE, ROOT, "a", "a.b")}
+
+
+def test_a_node_lasts_until_the_next_begins_and_the_last_until_the_end() -> None:
+    step = both(NUMBERED, [(None, 30, 104), (None, 16, 110), (None, 13, 130), (None, 16, 170)])
+    assert backward_of(step) == {(OUTSIDE, 0): 4 + 6, (ROOT, 0): 0, ("a", 0): 40, ("a.b", 0): 20 + 30}
+    assert [span.nodes for span in step.spans] == [1, 0, 1, 2]
+
+
+def test_the_cost_of_a_node_is_subtracted_from_that_node() -> None:
+    step = both(NUMBERED, [(None, 16, 110), (None, 13, 130)], cost=ProbeCost(inside=50, outside=50, backward=3))
+    assert backward_of(step) == {(OUTSIDE, 0): 10, (ROOT, 0): 0, ("a", 0): 70 - 3, ("a.b", 0): 20 - 3}
+
+
+def test_a_call_took_part_in_the_backward_if_a_node_is_its_own_or_of_a_call_within_it() -> None:
+    assert both(NUMBERED, [(None, 16, 110)]).has_backward() == [False, True, True, True]
+    assert both(NUMBERED, [(None, 13, 110)]).has_backward() == [False, True, True, False]
+    assert both(NUMBERED, [(None, 10, 110)]).has_backward() == [False, True, False, False]
+    assert both(NUMBERED, []).has_backward() == [False] * 4
+
+
+# Computed once more
+
+CHECKPOINT = 11
+"""A node of the root's: a checkpoint of a, which made no nodes in the forward."""
+WITHOUT_NODES: list[Event] = [(NET, 10, 0), (A, 12, 10), (B, 12, 14), (LEFT, 12, 30), (LEFT, 12, 31), (LEFT, 12, 90)]
+
+
+def test_what_is_computed_once_more_belongs_to_the_call_that_is_repeated() -> None:
+    again: list[Event] = [(None, CHECKPOINT, 101), (A, 50, 103), (B, 52, 110), (LEFT, 57, 115), (LEFT, 58, 120)]
+    step = both(WITHOUT_NODES, [*again, (None, 54, 140), (None, 51, 170)])
+    assert backward_of(step) == {
+        (OUTSIDE, 0): 1,
+        (ROOT, 0): (103 - 101) + (140 - 120),
+        ("a", 0): (110 - 103) + (120 - 115) + (200 - 170),
+        ("a.b", 0): (115 - 110) + (170 - 140),
+    }
+    assert step.has_backward() == [False, True, True, True]
+
+
+def test_a_call_that_is_repeated_without_nodes_of_its_own_took_part_in_the_backward() -> None:
+    step = both(WITHOUT_NODES, [(None, CHECKPOINT, 101), (A, 50, 103), (LEFT, 50, 120)])
+    assert step.has_backward() == [False, True, True, False]
+
+
+def test_what_following_the_backward_took_counts_for_nothing() -> None:
+    again: list[Event] = [(None, CHECKPOINT, 101), (A, 50, 103), (LEFT, 58, 120), (FOLLOWED, 0, 160), (None, 51, 170)]
+    step = both(WITHOUT_NODES, again)
+    assert backward_of(step) == {(OUTSIDE, 0): 1, (ROOT, 0): 2 + 10, ("a", 0): 17 + 30, ("a.b", 0): 0}
+
+
+def test_the_probes_of_what_is_repeated_cost_their_call_and_the_one_around_it() -> None:
+    again: list[Event] = [(None, CHECKPOINT, 110), (A, 50, 120), (B, 52, 130), (LEFT, 57, 140), (LEFT, 58, 150)]
+    step = both(WITHOUT_NODES, again, cost=ProbeCost(inside=1, outside=2, backward=4))
+    assert backward_of(step) == {
+        (OUTSIDE, 0): 10,
+        (ROOT, 0): (10 - 4) + (50 - 2),
+        ("a", 0): (10 - 1) + (10 - 2),
+        ("a.b", 0): 10 - 1,
+    }
+
+
+def test_of_several_checkpoints_the_last_is_repeated_first() -> None:
+    twice: list[Event] = [(NET, 0, 0), (A, 1, 1), (LEFT, 1, 2), (A, 2, 3), (LEFT, 2, 4), (LEFT, 2, 5)]
+    step = both(twice, [(A, 9, 100), (LEFT, 9, 103), (A, 9, 103), (LEFT, 9, 110)])
+    assert {key: seconds for key, seconds in backward_of(step).items() if key[0] == "a"} == {("a", 1): 3, ("a", 0): 7}
+
+
+def test_what_is_called_twice_within_a_checkpoint_is_repeated_in_its_order() -> None:
+    block: list[Event] = [(A, 0, 1), (B, 0, 2), (LEFT, 0, 3), (B, 0, 4), (LEFT, 0, 5), (LEFT, 0, 6)]
+    forward: list[Event] = [(NET, 0, 0), *block, *block, (LEFT, 0, 7)]
+    last: list[Event] = [(A, 9, 100), (B, 9, 100), (LEFT, 9, 101), (B, 9, 101), (LEFT, 9, 103), (LEFT, 9, 103)]
+    first: list[Event] = [(A, 9, 103), (B, 9, 103), (LEFT, 9, 107), (B, 9, 107), (LEFT, 9, 115), (LEFT, 9, 115)]
+    found = backward_of(both(forward, [*last, *first]))
+    assert [found["a.b", call] for call in range(4)] == [4, 8, 1, 2]
+
+
+def test_a_shared_module_is_repeated_under_the_name_it_had() -> None:
+    forward: list[Event] = [(0, 0, 0), (2, 0, 1), (3, 0, 2), (LEFT, 0, 3), (LEFT, 0, 4), (LEFT, 0, 5)]
+    step = both(forward, [(3, 0, 110), (LEFT, 0, 130)], SHARED)
+    assert backward_of(step) == {(OUTSIDE, 0): 80, (ROOT, 0): 0, ("b", 0): 0, ("b.s", 0): 20}
+
+
+def test_a_call_that_the_forward_did_not_make_belongs_to_the_one_around_it() -> None:
+    forward: list[Event] = [(NET, 0, 0), (A, 0, 1), (LEFT, 0, 3), (LEFT, 0, 5)]
+    step = both(forward, [(A, 9, 110), (B, 9, 120), (LEFT, 9, 150), (LEFT, 9, 160), (B, 9, 170), (LEFT, 9, 190)])
+    assert backward_of(step) == {(OUTSIDE, 0): 50, (ROOT, 0): 0, ("a", 0): 50}
+
+
+def test_a_checkpoint_that_is_repeated_again_and_again_adds_up() -> None:
+    once: list[Event] = [(NET, 0, 0), (A, 0, 1), (LEFT, 0, 3), (LEFT, 0, 5)]
+    step = both(once, [(A, 9, 110), (LEFT, 9, 120), (A, 9, 130), (LEFT, 9, 150)])
+    assert backward_of(step)["a", 0] == 30
+
+
+# Any tree of calls
+
+Pieces = list[Any]
+"""What a call does, in order: run for some seconds and make some nodes, or call (a list of pieces)."""
+
+RUN = st.tuples(st.integers(0, 9), st.integers(0, 3))
+PIECES = st.recursive(st.lists(RUN, max_size=3), lambda inner: st.lists(RUN | inner, max_size=4), max_leaves=12)
+
+
+class Script:
+    """Plays the pieces and keeps books of its own."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self.now = self.nodes = 0
+        self.events: list[Event] = []
+        self.seconds = [0]
+        self.owners: list[int] = []
+        """Per node the position of the call that made it; 0 is outside."""
+        self._play(pieces, 0)
+
+    def _play(self, pieces: Pieces, position: int) -> None:
+        for piece in pieces:
+            if isinstance(piece, list):
+                self.seconds.append(0)
+                inner = len(self.seconds) - 1
+                self.events.append((inner - 1, self.nodes, self.now))
+                self._play(piece, inner)
+                self.events.append((LEFT, self.nodes, self.now))
+            else:
+                self.now += piece[0]
+                self.seconds[position] += piece[0]
+                self.nodes += piece[1]
+                self.owners += [position] * piece[1]
+
+    @property
+    def modules(self) -> list[tuple[list[str], str]]:
+        return [([f"m{position}"], "M") for position in range(len(self.seconds))]
+
+
+@given(PIECES)
+def test_the_parts_of_a_forward_are_what_was_played_and_add_up_to_it(pieces: Pieces) -> None:
+    script = Script(pieces)
+    step, _ = reader(script.modules).step(script.events, 0, script.now)
+    assert [span.forward for span in step.spans] == script.seconds
+    assert sum(span.forward for span in step.spans) == script.now
+
+
+@given(PIECES, st.data())
+def test_the_parts_of_a_backward_are_what_was_played_and_add_up_to_it(pieces: Pieces, data: st.DataObject) -> None:
+    script = Script(pieces)
+    read = reader(script.modules)
+    step, timeline = read.step(script.events, 0, script.now)
+    order = data.draw(st.permutations(range(script.nodes)))
+    lasted = data.draw(st.lists(st.integers(0, 9), min_size=script.nodes, max_size=script.nodes))
+    expected, now, events = [0] * len(script.seconds), 0, list[Event]()
+    for node, seconds in zip(order, lasted, strict=True):
+        events.append((None, node, now))
+        now += seconds
+        expected[script.owners[node]] += seconds
+    read.backward(step, timeline, events, 0, now)
+    assert [span.backward for span in step.spans] == expected
+    assert sum(span.backward for span in step.spans) == now
+    assert [span.nodes for span in step.spans] == [script.owners.count(position) for position in range(len(step.spans))]
+
+
+@given(PIECES, st.floats(0, 20), st.floats(0, 20))
+def test_whatever_a_probe_costs_no_call_takes_less_than_nothing_or_more_than_was_played(
+    pieces: Pieces, inside: float, outside: float
+) -> None:
+    script = Script(pieces)
+    step, _ = reader(script.modules).step(script.events, 0, script.now)
+    step = without_probes(step, ProbeCost(inside, outside))
+    assert all(0 <= span.forward <= played for span, played in zip(step.spans, script.seconds, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import statistics
 import time
 from collections import OrderedDict
@@ -112,14 +113,11 @@ def test_the_optimizer_and_the_whole_step_are_timed() -> None:
         sleep("data")
         seen = session.iteration()
     assert seen.batch_size == 4
-    assert seen.forward_s is not None
-    assert seen.backward_s is not None
-    assert seen.update_s is not None
-    assert seen.forward_s == pytest.approx(slept("forward"), abs=SLACK_S)
-    assert seen.backward_s == pytest.approx(slept("backward"), abs=SLACK_S)
-    assert seen.update_s == pytest.approx(slept("update"), abs=SLACK_S)
-    parts = seen.forward_s + seen.backward_s + seen.update_s
-    assert seen.iteration_s == pytest.approx(parts + slept("data"), abs=SLACK_S)
+    phases = {"forward": seen.forward_s, "backward": seen.backward_s, "update": seen.update_s}
+    for phase, seconds in phases.items():
+        assert seconds == pytest.approx(slept(phase), abs=SLACK_S)
+    together = sum(seconds or 0.0 for seconds in phases.values())
+    assert seen.iteration_s == pytest.approx(together + slept("data"), abs=SLACK_S)
     assert seen.samples_per_s(replicas=2) == pytest.approx(2 * 4 / seen.iteration_s)
 
 
@@ -170,6 +168,7 @@ def test_start_stop_and_reset() -> None:
 
 
 def test_a_running_session_is_read_between_forward_and_backward() -> None:
+    """Looking in between loses nothing."""
     model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Linear(2, 3))
     session = sweeprof.session(model)
     session.start()
@@ -177,8 +176,7 @@ def test_a_running_session_is_read_between_forward_and_backward() -> None:
     layers, times = session.layers, session.times
     assert (layers.macs, layers.params) == (5 * 4 * 2 + 5 * 2 * 3, 10 + 4 + 9)
     assert layers.flops
-    assert times.repeats == 1
-    assert times.backward is None
+    assert (times.repeats, times.backward) == (1, None)
     assert layers.timings()["0"]["forward"]
     assert set(layers.to_frame(host=True)["time_reason"]) == {"the backward was not measured"}
     assert set(times.to_frame(aggr=False, host=True)["repeat"]) == {0}
@@ -190,7 +188,9 @@ def test_a_running_session_is_read_between_forward_and_backward() -> None:
     assert session.layers.timings()["0"]["backward"]
     pending = model(torch.ones(5, 4)).sum()
     assert session.times.repeats == 1, "a forward without its backward is no training step"
+    assert session.layers.rows[0].backward_s is not None
     pending.backward()
+    assert session.times.repeats == 2
     session.stop()
     assert session.times.repeats == 2
 
@@ -210,15 +210,6 @@ def test_an_iteration_may_end_between_forward_and_backward() -> None:
         model(torch.ones(5, 4)).sum().backward()
         assert session.iteration().batch_size == 5, "the forward before it is no part of its step"
         assert session.times.repeats == 2
-
-
-def test_forwards_that_nobody_differentiates_are_seen_while_the_session_runs() -> None:
-    model = nn.Linear(4, 2)
-    with sweeprof.session(model) as session:
-        model(torch.ones(1, 4))
-        model(torch.ones(1, 4))
-        assert session.times.repeats == 2
-    assert session.times.repeats == 2
 
 
 def test_a_training_profiler_is_read_within_its_step() -> None:
@@ -257,23 +248,6 @@ def test_a_call_that_raises_before_a_backward_is_no_part_of_it() -> None:
     assert rows["sleepy"].backward_s == pytest.approx(slept("backward"), abs=SLACK_S)
 
 
-def test_gradients_are_those_of_an_unwatched_step() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 2))
-    x = torch.randn(4, 8)
-
-    def gradients() -> list[torch.Tensor]:
-        model.zero_grad()
-        model(x).square().sum().backward()
-        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
-
-    plain = gradients()
-    with sweeprof.session(model):
-        watched = gradients()
-    assert len(plain) == 4
-    torch.testing.assert_close(watched, plain, rtol=0, atol=0)
-
-
 class Checkpointed(nn.Module):
     def __init__(self, reentrant: bool) -> None:
         super().__init__()
@@ -303,9 +277,8 @@ def test_two_backwards_of_one_step_add_up() -> None:
         loss = model(torch.ones(4, 8)).mean()
         loss.backward(retain_graph=True)
         loss.backward()
-    rows = {row.path: row for row in session.layers.rows}
-    assert rows["sleepy"].backward_s is not None
-    assert rows["sleepy"].backward_s == pytest.approx(slept("backward", 2), abs=SLACK_S)
+    (sleepy,) = (row for row in session.layers.rows if row.path == "sleepy")
+    assert sleepy.backward_s == pytest.approx(slept("backward", 2), abs=SLACK_S)
 
 
 def test_what_runs_outside_the_model_is_no_layers() -> None:
@@ -373,18 +346,6 @@ def test_a_pause_between_two_backwards_is_nobodys() -> None:
     assert sum(sum(call.backward) for call in times.calls) < SLEEP_S / 2
 
 
-def test_looking_in_between_loses_nothing() -> None:
-    model = sleepy_net()
-    with sweeprof.session(model) as session:
-        train(model)
-        loss = model(torch.ones(4, 8)).mean()
-        assert session.times.repeats == 1
-        assert session.layers.rows[0].backward_s is not None
-        loss.backward()
-        assert session.times.repeats == 2
-    assert session.times.repeats == 2
-
-
 def test_an_iteration_adds_up_what_is_accumulated() -> None:
     model = sleepy_net()
     with sweeprof.session(model) as session:
@@ -392,11 +353,8 @@ def test_an_iteration_adds_up_what_is_accumulated() -> None:
             model(torch.ones(4, 8)).mean().backward()
         with torch.no_grad():
             model(torch.ones(16, 8))
-        first = session.iteration()
-        second = session.iteration()
+        first, second = session.iteration(), session.iteration()
     assert first.batch_size == 8, "the evaluation trains nothing"
-    assert first.forward_s is not None
-    assert first.backward_s is not None
     assert first.forward_s == pytest.approx(slept("forward", 3) - slept("forward"), abs=SLACK_S)
     assert first.backward_s == pytest.approx(slept("backward", 2), abs=SLACK_S)
     assert (second.forward_s, second.backward_s, second.batch_size) == (None, None, None)
@@ -407,8 +365,8 @@ def test_calls_that_nobody_differentiates_are_kept_apart() -> None:
     with sweeprof.session(model) as session:
         for _ in range(20):  # gradients are enabled, and never asked for
             model(torch.ones(4, 8))
-    assert session.times.mode == "inference"
-    assert session.times.repeats == 20
+        assert session.times.repeats == 20
+    assert (session.times.mode, session.times.repeats) == ("inference", 20)
 
 
 def test_a_model_is_watched_once_at_a_time() -> None:
@@ -451,3 +409,173 @@ def test_a_model_without_layers_at_run_time_is_refused(make: Callable[[], Any]) 
     with pytest.raises(Unsupported, match="no layers when it runs"):
         session.start()
     assert set(vars(model)) == before
+
+
+# TrainingProfiler: one step of a training loop, and what a DeepSpeed config says of it
+
+
+PARAMS = 8 * 16 + 16 + 16 * 2 + 2
+MACS = 4 * (8 * 16 + 16 * 2)
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def loop(model: nn.Module, profiler: sweeprof.TrainingProfiler, steps: int) -> list[bool]:
+    """Whether the model had probes in each step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    probed = []
+    for _ in range(steps):
+        with profiler.step():
+            probed.append("forward" in vars(model))
+            model(torch.ones(4, 8)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return probed
+
+
+def test_only_the_step_that_is_asked_for_is_profiled() -> None:
+    model = net()
+    profiler = sweeprof.TrainingProfiler(model, profile_step=2)
+    assert loop(model, profiler, 2) == [False, False]
+    assert not profiler.is_done
+    with pytest.raises(Unsupported, match="step 2 has not been made yet; 2 steps have"):
+        _ = profiler.layers
+    with pytest.raises(Unsupported, match="step 2"):
+        _ = profiler.iteration
+    assert loop(model, profiler, 2) == [True, False]
+    assert profiler.is_done
+    assert profiler.steps == 4
+    assert (profiler.layers.params, profiler.layers.macs) == (PARAMS, MACS)
+    assert profiler.layers.rows[0].backward_s is not None
+    step = profiler.iteration
+    phases = [seconds for seconds in (step.forward_s, step.backward_s, step.update_s) if seconds is not None]
+    assert len(phases) == 3
+    assert sum(phases) < step.iteration_s
+    assert step.batch_size == 4
+
+
+def test_the_summary_says_it_all_and_goes_to_a_file(tmp_path: Path) -> None:
+    model, seen = net(), list[Any]()
+    profiler = sweeprof.TrainingProfiler(
+        model, profile_step=1, top=1, output_file=tmp_path / "step.txt", on_result=seen.append, model_parallel_size=4
+    )
+    loop(model, profiler, 3)
+    text = (tmp_path / "step.txt").read_text()
+    assert text == profiler.summary() + "\n"
+    assert seen == [profiler.layers]
+    for word in ("forward", "backward", "update", "samples/s", "Linear", "on 4 devices"):
+        assert word in text
+    assert sweeprof.scaled(4 * PARAMS, "params") in text
+
+
+def test_a_depth_hides_what_is_deeper() -> None:
+    model = nn.Sequential(net(), net()[2].__class__(2, 2))
+    profiler = sweeprof.TrainingProfiler(model, profile_step=0, depth=1)
+    loop(model, profiler, 1)
+    assert "(1): Linear" in profiler.summary()
+    assert "ReLU" not in profiler.summary().partition("Sequential(")[2]
+
+
+def test_a_step_that_raises_is_the_callers_and_leaves_no_probes() -> None:
+    """It is not made up for."""
+    model = net()
+    profiler = sweeprof.TrainingProfiler(model, profile_step=0)
+    with pytest.raises(ZeroDivisionError), profiler.step():  # noqa: PT012
+        model(torch.ones(4, 8))
+        raise ZeroDivisionError
+    assert "forward" not in vars(model)
+    assert not profiler.is_done
+    assert loop(model, profiler, 2) == [False, False]
+    assert profiler.steps == 3
+
+
+@pytest.mark.parametrize("name", ["flops_profiler", "pytorch_profiler"])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_the_settings_of_a_deepspeed_config(tmp_path: Path, name: str, as_file: bool) -> None:
+    older = name == "pytorch_profiler"
+    section = {
+        "enabled": True,
+        "profile_step": 3,
+        "profile_depth" if older else "module_depth": 2,
+        "profile_top_num" if older else "top_modules": 4,
+        "detailed": False,
+        "output_file": None,
+    }
+    config: Any = {"train_batch_size": 8, name: section}
+    if as_file:
+        path = tmp_path / "ds_config.json"
+        path.write_text(json.dumps(config))
+        config = path
+    profiler = sweeprof.TrainingProfiler.from_deepspeed(net(), config, replicas=2)
+    assert profiler is not None
+    assert (profiler.profile_step, profiler.depth, profiler.top, profiler.detailed) == (3, 2, 4, False)
+    assert profiler.replicas == 2
+
+
+def test_the_flat_settings_of_a_deepspeed_config() -> None:
+    config = {"pytorch_profiler": True, "profile_step": 7, "profile_depth": 1, "profile_top_num": 4}
+    profiler = sweeprof.TrainingProfiler.from_deepspeed(net(), {"train_batch_size": 8, **config})
+    assert profiler is not None
+    assert (profiler.profile_step, profiler.depth, profiler.top) == (7, 1, 4)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"flops_profiler": {"enabled": False}},
+        {"flops_profiler": {}},
+        {"pytorch_profiler": False, "profile_step": 7, "profile_depth": 1, "profile_top_num": 4},
+    ],
+)
+def test_a_deepspeed_config_that_asks_for_nothing(config: dict[str, Any]) -> None:
+    assert sweeprof.TrainingProfiler.from_deepspeed(net(), config) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("absent.json", "'absent.json' cannot be read"),
+        ({"flops_profiler": 3}, "flops_profiler: 3 is neither a mapping of settings nor true or false"),
+        ({"flops_profiler": {"enabled": True, "profile_step": -1}}, "profile_step: -1 is not a whole number"),
+        ({"flops_profiler": {"enabled": True, "top_modules": "many"}}, "top_modules: 'many' is not a whole number"),
+        (
+            {"flops_profiler": {"enabled": True, "top_module": 3}},
+            "'top_module' is not a setting.* Did you mean 'top_modules'",
+        ),
+        (
+            {"pytorch_profiler": True, "profile_steps": 3},
+            "'profile_steps' is not a setting.* Did you mean 'profile_step'",
+        ),
+        ({"pytorch_profiler": True, "profile_depth": "all"}, "profile_depth: 'all' is not a whole number"),
+    ],
+)
+def test_mistakes_are_named(config: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        sweeprof.TrainingProfiler.from_deepspeed(net(), config)
+
+
+def test_every_mistake_at_once() -> None:
+    with pytest.raises(UserError) as caught:
+        sweeprof.TrainingProfiler(net(), profile_step=-1, depth=-2, top=0)
+    assert [problem.key for problem in caught.value.problems] == ["profile_step", "depth", "top"]
+
+
+def test_a_step_without_the_model_ends_no_training() -> None:
+    profiler = sweeprof.TrainingProfiler(net(), profile_step=0)
+    with profiler.step():
+        pass
+    assert profiler.steps == 1
+    assert profiler.iteration.forward_s is None
+    with pytest.raises(Unsupported, match="has not been called"):
+        _ = profiler.layers
+
+
+def test_a_report_that_fails_ends_no_training(tmp_path: Path) -> None:
+    model = net()
+    profiler = sweeprof.TrainingProfiler(model, profile_step=0, output_file=tmp_path / "absent" / "step.txt")
+    with pytest.warns(UserWarning, match="the profile of step 0 is not reported: FileNotFoundError"):
+        loop(model, profiler, 1)
+    assert profiler.layers.params == PARAMS

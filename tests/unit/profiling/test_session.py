@@ -1,24 +1,37 @@
-"""The profiler on the fake backend: every pass, with exact numbers."""
+"""Passes: on the fake backend with exact numbers, their registry, and the answers that quality keeps."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 import sweeprof
+import sweeprof.passes
 from support.fakes import fake_config
 from sweeprof.backends import Backend
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets import ArraySpec, ModelInputs, Split, SplitName
 from sweeprof.datasets.arrays import Synthetic
-from sweeprof.errors import DatasetError, Unsupported
+from sweeprof.errors import Damaged, DatasetError, Unsupported
 from sweeprof.measuring.timing import Timing
+from sweeprof.passes import quality, registry
 from sweeprof.passes.memory import MEMORY_STEPS, Memory
 from sweeprof.passes.quality import Quality
+from sweeprof.passes.registry import Pass, exclusive_passes, parameters, passes
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.layers import LayerTable
@@ -41,23 +54,26 @@ def test_analysis() -> None:
     assert table.rows[0].output_shapes == ((2, 5),)
 
 
-def test_timing() -> None:
-    protocol = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=4, min_s=0)
-    model = FakeModel(step_s=[0.25, 0.5], first_step_s=8.0, per_sample_s=0.125)
-    timing = profiler(model, batch_size=2, protocol=protocol).run("timing")
+EXACT = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
+
+
+def timed(model: FakeModel, slowdown: float = 1.0, **fields: Any) -> Timing:
+    timing = profiler(model, **{"backend": FakeBackend(slowdown=slowdown), "protocol": EXACT, **fields}).run("timing")
     assert isinstance(timing, Timing)
+    return timing
+
+
+def test_timing() -> None:
+    timing = timed(FakeModel(step_s=[0.25, 0.5], first_step_s=8.0, per_sample_s=0.125), batch_size=2)
     assert timing.first_step_s == 8.25
     assert timing.warmup_steps == 2
-    assert timing.samples == (0.75, 0.5, 0.75, 0.5)
-
-
-EXACT = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
+    assert timing.samples == (0.75, 0.5, 0.75)
+    assert timed(FakeModel(step_s=0.5), slowdown=4.0).samples == (2.0,) * 3
 
 
 def test_timing_of_training_steps() -> None:
     model = FakeModel(step_s=0.5, first_step_s=8.0, backward_s=2.0, update_s=0.25, compiles=True)
-    timing = profiler(model, backend=FakeBackend(slowdown=2.0), protocol=EXACT, mode="training").run("timing")
-    assert isinstance(timing, Timing)
+    timing = timed(model, slowdown=2.0, mode="training")
     assert timing.first_step_s == 2 * (8.0 + 2.0 + 0.25)
     assert timing.phases == {"forward": (1.0,) * 3, "backward": (4.0,) * 3, "update": (0.5,) * 3}
     assert timing.samples == (5.5,) * 3
@@ -65,8 +81,7 @@ def test_timing_of_training_steps() -> None:
 
 
 def test_timing_of_transfers() -> None:
-    timing = profiler(FakeModel(step_s=0.5, transfer_s=0.25), protocol=EXACT).run("timing")
-    assert isinstance(timing, Timing)
+    timing = timed(FakeModel(step_s=0.5, transfer_s=0.25))
     assert timing.transfers == {"h2d": (0.25,) * 3, "d2h": (0.25,) * 3}
     assert timing.samples == (0.5,) * 3
     assert not timing.is_training
@@ -78,13 +93,6 @@ def test_timing_of_transfers() -> None:
 def test_what_the_fake_backend_cannot_do_is_unsupported(name: Any) -> None:
     with pytest.raises(Unsupported, match=r"makes no sense: (a fake model|there is no framework)"):
         profiler().run(name)
-
-
-def test_timing_slows_down_with_the_backend() -> None:
-    protocol = Protocol(warmup_steps=0, warmup_s=0, sample_s=0, min_samples=1, min_s=0)
-    timing = profiler(FakeModel(step_s=0.5), backend=FakeBackend(slowdown=4.0), protocol=protocol).run("timing")
-    assert isinstance(timing, Timing)
-    assert timing.samples == (2.0,)
 
 
 def test_memory() -> None:
@@ -195,15 +203,14 @@ def test_ids_of_a_dataset_of_ones_own_are_checked_against_the_models_source() ->
 
 def test_only_data_without_a_description_are_checked() -> None:
     config = fake_config()
-    assert isinstance(Profiler.from_config(config).session, BuiltSession)
     config["model"]["inputs"] = {"_target_": f"{described.__module__}.described"}
-    made = Profiler.from_config(config).session
-    assert isinstance(made, BuiltSession)
-    assert made.describe_inputs is not None
+    with_inputs = Profiler.from_config(config).session
     config["model"].pop("inputs")
-    made = Profiler.from_config(config).session
-    assert isinstance(made, BuiltSession)
-    assert made.describe_inputs is None
+    without = Profiler.from_config(config).session
+    assert isinstance(with_inputs, BuiltSession)
+    assert isinstance(without, BuiltSession)
+    assert with_inputs.describe_inputs is not None
+    assert without.describe_inputs is None
 
 
 def test_a_label_without_a_class_is_named_with_its_sample() -> None:
@@ -241,3 +248,160 @@ def test_settings_that_the_model_changes_are_a_warning_in_every_pass_until_someb
     assert codes() == ["settings_differ"]
     changing.run("analysis")
     assert changing.settings.deviations == {}, "the model did not run"
+
+
+# The registry of passes
+
+
+ONE = """
+from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.results.measurement import Artifact
+
+PASS = Pass(
+    name={name!r}, order={order}, run=lambda session, backend: None, read=Artifact.from_dict, kind="once",
+    is_exclusive=True, provides=(Parameter({parameter!r}),),
+)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules are modules of ``sweeprof.passes`` too."""
+    forget()
+    monkeypatch.setattr(sweeprof.passes, "__path__", [*sweeprof.passes.__path__, str(tmp_path)])
+    yield tmp_path
+    forget()
+    for file in tmp_path.glob("*.py"):
+        sys.modules.pop(f"sweeprof.passes.{file.stem}", None)
+
+
+def forget() -> None:
+    for function in (passes, parameters, exclusive_passes):
+        function.cache_clear()
+
+
+def test_a_module_in_the_folder_is_a_pass(folder: Path) -> None:
+    (folder / "further.py").write_text(ONE.format(name="further", order=55, parameter="found"))
+    (folder / "helper.py").write_text("PASS = None\n")
+    names = list(passes())
+    assert names[names.index("peaks") + 1] == "further"
+    assert names[names.index("further") + 1] == "timing"
+    assert parameters()["found"][0].name == "further"
+    assert "further" in exclusive_passes()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "message"),
+    [
+        ("timing", "other", "two passes are called 'timing'"),
+        ("further", "layers", "the passes 'analysis' and 'further' both provide the parameter 'layers'"),
+    ],
+)
+def test_names_are_unique(folder: Path, name: str, parameter: str, message: str) -> None:
+    (folder / "clashing.py").write_text(ONE.format(name=name, order=999, parameter=parameter))
+    with pytest.raises(ValueError, match=message):
+        passes()
+
+
+def test_a_name_is_that_of_a_file(folder: Path) -> None:
+    (folder / "escaping.py").write_text(ONE.format(name="../x", order=999, parameter="other"))
+    with pytest.raises(Damaged, match="is not the name of a pass"):
+        passes()
+
+
+def test_an_unknown_pass_is_damage() -> None:
+    with pytest.raises(Damaged, match="pass: 'weather' is not one of analysis, "):
+        registry.pass_named("weather")
+
+
+def of_the_fake_backend() -> list[Pass[Any]]:
+    """Return the passes that the fake backend supports on any host: it takes one request at a time, and few hosts count energy."""
+    found = [one for one in passes().values() if one.name not in ("concurrent", "energy")]
+    return [one for one in found if one.capability is None or FakeBackend.has(one.capability)]
+
+
+@pytest.mark.parametrize("one", of_the_fake_backend(), ids=lambda one: one.name)
+def test_a_pass_reads_what_it_wrote(one: Pass[Any]) -> None:
+    protocol = Protocol(warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+    session = BuiltSession(
+        build=FakeModel, backend=FakeBackend(), dataset=Synthetic((3, 4), samples=10), protocol=protocol
+    )
+    result: Any = session.run(one.name)
+    written = result.to_dict() if hasattr(result, "to_dict") else dataclasses.asdict(result)
+    read: Any = one.read(written)
+    assert type(read) is type(result)
+    again = read.to_dict() if hasattr(read, "to_dict") else dataclasses.asdict(read)
+    assert {**again, "warnings": None} == {**written, "warnings": None}
+
+
+def test_passes_import_no_framework() -> None:
+    frameworks = {"torch", "tensorflow", "keras", "jax", "onnx", "onnxruntime", "hydra", "mlflow", "pandas"}
+    program = (
+        "import sys; from sweeprof.passes.registry import passes; passes(); "
+        f"print(sorted({frameworks} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# Answers and their packing
+
+
+def packed_and_unpacked(given: Quality) -> Quality:
+    return Quality.from_dict(json.loads(json.dumps(given.to_dict())))
+
+
+@given(
+    arrays.arrays(
+        np.float32,
+        arrays.array_shapes(min_dims=1, max_dims=4, max_side=6),
+        elements=st.floats(width=32, allow_nan=False),
+    )
+)
+def test_outputs_of_any_shape_survive(outputs: npt.NDArray[np.float32]) -> None:
+    read = packed_and_unpacked(Quality.of(outputs, None))
+    assert read.outputs.dtype == np.dtype("<f4")
+    np.testing.assert_array_equal(read.outputs, outputs)
+
+
+def test_predictions_and_targets_survive() -> None:
+    made = Quality.of(np.array([[0.1, 0.9], [0.8, 0.2], [0.0, 1.0]]), np.array([1, 1, 1], dtype=np.int64))
+    assert made.predictions == (1, 0, 1)
+    assert made.targets == (1, 1, 1)
+    read = packed_and_unpacked(made)
+    assert (read.predictions, read.targets) == (made.predictions, made.targets)
+
+
+def test_outputs_that_are_not_finite_survive() -> None:
+    outputs = np.array([[np.nan, np.inf], [-np.inf, 0]], dtype=np.float32)
+    np.testing.assert_array_equal(packed_and_unpacked(Quality.of(outputs, None)).outputs, outputs)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3, 2), (4, 1, 8, 8)])
+def test_no_predictions_but_from_rows_of_scores(shape: tuple[int, ...]) -> None:
+    made = Quality.of(np.zeros(shape), np.zeros(4, dtype=np.int64))
+    assert made.predictions is None
+    assert packed_and_unpacked(made).predictions is None
+
+
+def test_no_targets_without_labels() -> None:
+    assert Quality.of(np.zeros((4, 3)), None).targets is None
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1, 1), (39, 1), (40, 1), (79, 1), (80, 2), (400, 10), (10_000, 10)])
+def test_kept_outputs_are_capped(monkeypatch: pytest.MonkeyPatch, limit: int, kept: int) -> None:
+    monkeypatch.setattr(quality, "KEPT_BYTES", limit)
+    outputs = np.arange(100, dtype=np.float64).reshape(10, 10)  # 40 bytes a sample as float32
+    made = Quality.of(outputs, None)
+    assert len(made.outputs) == kept
+    np.testing.assert_array_equal(made.outputs, outputs[:kept])
+    assert made.predictions == (9,) * 10
+
+
+def test_a_thousand_classes_of_a_thousand_samples_are_kept() -> None:
+    assert len(Quality.of(np.zeros((1001, 1000), np.float32), None).outputs) >= 1000
+
+
+def test_the_kept_outputs_compress() -> None:
+    data: dict[str, Any] = Quality.of(np.zeros((1000, 1000), np.float32), None).to_dict()
+    assert len(json.dumps(data["outputs"])) < 10_000

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.backends.fake import FakeClock
+from sweeprof.backends.fake import FakeBackend, FakeClock, FakeModel
+from sweeprof.datasets.arrays import Synthetic
 from sweeprof.errors import Damaged, Unsupported
-from sweeprof.measuring.timing import Timing, WallClock, measure, measure_generation, measure_training, sampled
+from sweeprof.measuring import timing
+from sweeprof.measuring.timing import (
+    Alone,
+    FusedStep,
+    InterleavedRun,
+    State,
+    Timing,
+    WallClock,
+    become_quiet,
+    measure,
+    measure_fused,
+    measure_generation,
+    measure_training,
+    sampled,
+)
+from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.record import Protocol
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e5}
@@ -59,18 +79,32 @@ def codes(timing: Timing) -> list[str]:
     return [warning.code for warning in timing.warnings]
 
 
-def test_the_first_step_is_apart_and_in_no_sample() -> None:
-    timing = run([64.0, 2.0], min_samples=3)
-    assert timing.first_step_s == 64.0
-    assert timing.samples == (2.0, 2.0, 2.0)
-
-
-def test_samples_are_exact_and_in_order() -> None:
-    timing = of_samples(3.0, 1.0, 2.0)
-    assert timing.samples == (3.0, 1.0, 2.0)
-    assert timing.median_s == 2.0
-    assert timing.loops == 1
-    assert timing.unmet == ()
+@pytest.mark.parametrize(
+    ("steps", "protocol", "samples"),
+    [
+        pytest.param([64.0, 2.0], {"min_samples": 3}, (2.0,) * 3, id="the first step is in no sample"),
+        pytest.param(
+            [1.0, 32.0, 32.0, 32.0, 1.0],
+            {"warmup_steps": 3, "min_samples": 2},
+            (1.0,) * 2,
+            id="nor are those to warm up",
+        ),
+        pytest.param([1.0, 1.0, 3.0, 1.0, 2.0], {"min_samples": 3}, (3.0, 1.0, 2.0), id="in order"),
+        pytest.param(
+            # first 1, calibration 1 then 1+1, samples of 2 loops: (1+3)/2 and (2+4)/2
+            *([1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 2.0, 4.0], {"sample_s": 2.0, "min_samples": 2}, (2.0, 3.0)),
+            id="the mean of its loops",
+        ),
+        pytest.param([16.0], {"max_s": 1.0, "min_samples": 3}, (16.0,), id="at least one whatever the maximum"),
+    ],
+)
+def test_warm_up_steps_are_in_no_sample(
+    steps: list[float], protocol: dict[str, Any], samples: tuple[float, ...]
+) -> None:
+    timing = run(steps, **protocol)
+    assert (timing.first_step_s, timing.samples) == (steps[0], samples)
+    assert timing.loops == (2 if "sample_s" in protocol else 1)
+    assert (timing.unmet == ()) == ("max_s" not in protocol)
 
 
 def test_every_step_is_accounted_for() -> None:
@@ -92,23 +126,11 @@ def test_warm_up_ends_at_the_maximum() -> None:
     assert timing.warmup_steps == 8
 
 
-def test_warm_up_steps_are_in_no_sample() -> None:
-    timing = run([1.0, 32.0, 32.0, 32.0, 1.0], warmup_steps=3, min_samples=2)
-    assert timing.samples == (1.0, 1.0)
-
-
 @pytest.mark.parametrize(("sample_s", "loops"), [(0.0, 1), (0.25, 1), (0.26, 2), (0.5, 2), (0.51, 4), (8.0, 32)])
 def test_loops_double_until_a_sample_lasts(sample_s: float, loops: int) -> None:
     timing = run([0.25], sample_s=sample_s, min_samples=3)
     assert timing.loops == loops
     assert timing.samples == (0.25, 0.25, 0.25)
-
-
-def test_a_sample_is_the_mean_of_its_loops() -> None:
-    # first 1, calibration 1 then 1+1, samples of 2 loops: (1+3)/2 and (2+4)/2
-    timing = run([1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 2.0, 4.0], sample_s=2.0, min_samples=2)
-    assert timing.loops == 2
-    assert timing.samples == (2.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -138,17 +160,11 @@ def test_the_maximum_names_what_was_not_met(protocol: dict[str, Any], unmet: tup
     assert warning.text == f"protocol.max_s=4 ended the round before {', '.join(expected)}"
 
 
-def test_the_maximum_is_reached_but_not_far_passed() -> None:
-    assert len(run([0.5], min_samples=100, max_s=4.0).samples) == 8
-
-
-def test_at_least_one_sample_is_taken_whatever_the_maximum() -> None:
-    assert run([16.0], max_s=1.0, min_samples=3).samples == (16.0,)
-
-
-def test_meeting_the_minimums_at_the_maximum_is_no_cut() -> None:
-    timing = run([0.5], min_samples=8, max_s=4.0)
-    assert (len(timing.samples), timing.unmet, codes(timing)) == (8, (), [])
+@pytest.mark.parametrize(("min_samples", "unmet"), [(100, ("min_samples=100",)), (8, ())])
+def test_the_maximum_is_reached_but_not_far_passed(min_samples: int, unmet: tuple[str, ...]) -> None:
+    timing = run([0.5], min_samples=min_samples, max_s=4.0)
+    assert (len(timing.samples), timing.unmet) == (8, unmet)
+    assert codes(timing) == ["max_time"] * bool(unmet)
 
 
 def test_sampling_goes_on_until_the_spread_is_low() -> None:
@@ -176,67 +192,45 @@ def test_sampling_ends_when_the_noise_has_settled() -> None:
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
-        ((5.0, 4.5, 4.75, 5.25, 5.5), []),  # IQR 0.5 of 5: exactly 10 %
-        ((5.0, 4.5, 4.6875, 5.25, 5.5), ["spread_high"]),
-        ((4.0, 3.0, 3.5, 4.5, 5.0), ["spread_high"]),  # 1 of 4: exactly 25 %
-        ((4.0, 3.0, 3.5, 4.5625, 5.0), ["spread_severe"]),
+        pytest.param([1.0] * 20, [], id="quiet"),
+        pytest.param([5.0, 4.5, 4.75, 5.25, 5.5], [], id="IQR 0.5 of 5: exactly 10 %"),
+        ([5.0, 4.5, 4.6875, 5.25, 5.5], ["spread_high"]),
+        pytest.param([4.0, 3.0, 3.5, 4.5, 5.0], ["spread_high"], id="1 of 4: exactly 25 %"),
+        ([4.0, 3.0, 3.5, 4.5625, 5.0], ["spread_severe"]),
+        ([6.0, 4.0, 4.0, 4.0, 4.0], []),
+        ([6.25, 4.0, 4.0, 4.0, 4.0], ["first_sample_slow"]),
+        pytest.param([6.0], [], id="one sample alone is never slow"),
+        ([*[1.0] * 5, *[0.9375] * 5], []),
+        ([*[1.0] * 5, *[1.0625] * 5], []),
+        ([*[1.0] * 5, *[0.875] * 5], ["spread_high", "drift"]),
+        ([*[1.0] * 5, *[1.125] * 5], ["spread_high", "drift"]),
+        pytest.param([*[1.0] * 4, *[2.0] * 5], ["spread_severe"], id="few samples show no drift"),
+        pytest.param([*[1.0] * 5, 64.0, *[1.0] * 5], [], id="the middle sample is in neither half"),
     ],
 )
-def test_spread_warnings_at_their_thresholds(samples: tuple[float, ...], expected: list[str]) -> None:
+def test_warnings_at_their_thresholds(samples: list[float], expected: list[str]) -> None:
     assert codes(of_samples(*samples)) == expected
 
 
-def test_a_spread_warning_has_its_figures() -> None:
+def test_warnings_have_their_figures() -> None:
     (warning,) = of_samples(4.0, 3.0, 3.5, 4.5, 5.0).warnings
     assert warning.text == "IQR is 25% of the median over 5 samples"
-
-
-@pytest.mark.parametrize(("first", "expected"), [(6.0, []), (6.25, ["first_sample_slow"])])
-def test_first_sample_slow_at_its_threshold(first: float, expected: list[str]) -> None:
-    assert codes(of_samples(first, 4.0, 4.0, 4.0, 4.0)) == expected
-
-
-def test_one_sample_alone_is_never_slow() -> None:
-    assert codes(of_samples(6.0)) == []
-
-
-@pytest.mark.parametrize(("second", "expected"), [(0.9375, []), (1.0625, []), (0.875, ["drift"]), (1.125, ["drift"])])
-def test_drift_at_its_threshold(second: float, expected: list[str]) -> None:
-    timing = of_samples(*[1.0] * 5, *[second] * 5)
-    assert [code for code in codes(timing) if code == "drift"] == expected
-
-
-def test_drift_says_its_direction() -> None:
     warnings = {w.code: w for w in of_samples(*[1.0] * 5, *[2.0] * 5).warnings}
     assert warnings["drift"].text == "samples drifted: the second half is 100% slower than the first"
-
-
-def test_few_samples_show_no_drift() -> None:
-    assert "drift" not in codes(of_samples(*[1.0] * 4, *[2.0] * 4, 2.0))
-
-
-def test_the_middle_sample_is_in_neither_half() -> None:
-    assert codes(of_samples(*[1.0] * 5, 64.0, *[1.0] * 5)) == []
 
 
 class CoarseClock(FakeClock):
     resolution = 2.0**-10
 
 
-@pytest.mark.parametrize(("ticks", "expected"), [(1000, []), (999, ["timer_coarse"])])
-def test_timer_coarse_at_its_threshold(ticks: int, expected: list[str]) -> None:
-    script = Script([ticks * CoarseClock.resolution], CoarseClock())
-    assert codes(measure(script, Protocol(**BARE), script.clock)) == expected
-
-
-def test_loops_make_a_coarse_clock_fine() -> None:
-    script = Script([500 * CoarseClock.resolution], CoarseClock())
-    protocol = Protocol(**{**BARE, "sample_s": 1000 * CoarseClock.resolution})
-    assert codes(measure(script, protocol, script.clock)) == []
-
-
-def test_a_quiet_round_has_no_warning() -> None:
-    assert of_samples(*[1.0] * 20).warnings == ()
+@pytest.mark.parametrize(
+    ("ticks", "sample_ticks", "expected"), [(1000, 0, []), (999, 0, ["timer_coarse"]), (500, 1000, [])]
+)
+def test_timer_coarse_at_its_threshold(ticks: int, sample_ticks: int, expected: list[str]) -> None:
+    """Loops make a coarse clock fine."""
+    tick, clock = CoarseClock.resolution, CoarseClock()
+    protocol = Protocol(**{**BARE, "sample_s": sample_ticks * tick})
+    assert codes(measure(Script([ticks * tick], clock), protocol, clock)) == expected
 
 
 def test_garbage_is_not_collected_within_samples() -> None:
@@ -376,13 +370,6 @@ def test_slow_warm_ups_are_in_no_phase() -> None:
     assert set(timing.phases.values()) == {(1.0,) * 10}
 
 
-@pytest.mark.parametrize(("warmup_steps", "min_samples"), [(0, 1), (7, 3), (100, 40)])
-def test_iterations_are_the_protocols(warmup_steps: int, min_samples: int) -> None:
-    """deeplite-profiler always took five and ten."""
-    timing = run([1.0], warmup_steps=warmup_steps, min_samples=min_samples)
-    assert (timing.warmup_steps, len(timing.samples)) == (warmup_steps, min_samples)
-
-
 def test_what_is_sampled_beside_a_step() -> None:
     script = Script([64.0, 1.0])
     seconds = sampled(script, Protocol(**{**BARE, "sample_s": 4.0, "min_samples": 6}), script.clock)
@@ -477,3 +464,224 @@ def test_damaged_times_of_tokens(seconds: object) -> None:
     data = generated(ScriptedGeneration([1.0, 2.0, 3.0])).to_dict()
     with pytest.raises(Damaged):
         Timing.from_dict({**data, "generation": {**data["generation"], "seconds": seconds}})
+
+
+# Samples in turn, with a scripted clock: every figure is exact
+
+
+THREE: dict[str, Any] = {**BARE, "min_samples": 3}
+BATCH = np.zeros((1, 3), np.float32)
+
+
+class ScriptedSteps(Script):
+    def step(self) -> None:
+        self()
+
+
+class Table:
+    """Gives the turns that it is told to, and notes what it hears."""
+
+    interleaved_run = InterleavedRun("d1", ("cb",))
+
+    def __init__(self, turns: Sequence[int], sample_s: float | None = None) -> None:
+        self._turns, self._sample_s = iter(turns), sample_s
+        self.heard: list[float | State] = []
+
+    def ready(self, sample_s: float) -> float:
+        self.heard.append(sample_s)
+        return sample_s if self._sample_s is None else self._sample_s
+
+    def take(self) -> int | None:
+        return next(self._turns, None)
+
+    def leave(self, state: State) -> None:
+        self.heard.append(state)
+
+
+def test_before_each_sample_of_an_interleaved_run_comes_a_step_that_does_not_count() -> None:
+    """A first step, one to find the loops, then leading step and sample in turn."""
+    script = ScriptedSteps([8.0, 0.5, 64.0, 0.25, 64.0, 0.5, 64.0, 0.75])
+    timing = measure(script.step, Protocol(**THREE), script.clock, Table([0, 1, 2]))
+    assert timing.samples == (0.25, 0.5, 0.75)
+    alone = ScriptedSteps([8.0, 0.5, 0.25, 0.5, 0.75])
+    assert measure(alone.step, Protocol(**THREE), alone.clock).samples == (0.25, 0.5, 0.75)
+
+
+def test_a_sample_has_the_number_of_its_turn() -> None:
+    table, script = Table([0, 1, 4]), ScriptedSteps([1.0])
+    timing = measure(script.step, Protocol(**THREE), script.clock, table)
+    assert timing.interleaved_run == InterleavedRun("d1", ("cb",), (0, 1, 4))
+    assert len(timing.samples) == 3
+    assert table.heard == [1.0, "going", "going", "met"]
+
+
+def test_interleaved_samples_all_last_about_as_long() -> None:
+    table, script = Table([0], sample_s=1.0), ScriptedSteps([0.125])
+    timing = measure(script.step, Protocol(**{**THREE, "sample_s": 0.25}), script.clock, table)
+    assert table.heard[0] == 0.25
+    assert timing.loops == 8
+
+
+def test_what_has_been_met_stays_met_while_others_go_on() -> None:
+    """The spread grows again; the round is over for this process all the same."""
+    table, script = Table(range(5)), ScriptedSteps([1.0] * 7 + [1.0, 64.0, 1.0, 64.0])
+    timing = measure(script.step, Protocol(**{**THREE, "target_spread": 0.05}), script.clock, table)
+    assert table.heard[1:] == ["going", "going", "met", "met", "met"]
+    assert timing.unmet == ()
+
+
+def test_who_has_used_up_its_time_says_so() -> None:
+    table, script = Table(range(2)), ScriptedSteps([1.0])
+    timing = measure(script.step, Protocol(**{**THREE, "max_s": 2.0}), script.clock, table)
+    assert table.heard[1:] == ["going", "spent"]
+    assert timing.unmet == ("min_samples=3",)
+
+
+def session(model: FakeModel, **fields: Any) -> BuiltSession:
+    given: dict[str, Any] = {"backend": FakeBackend(), "dataset": Synthetic((3, 4), samples=10), **fields}
+    return BuiltSession(build=lambda: model, **given)
+
+
+def test_the_phases_of_a_training_step_are_those_of_its_samples() -> None:
+    """The steps that lead to a sample are of another length, and in none of its phases."""
+    model = FakeModel(step_s=[9.0, 0.25], first_step_s=0.5, backward_s=2.0, update_s=0.25)
+    measured = session(model, protocol=Protocol(**{**THREE, "warmup_steps": 1}), mode="training")
+    measured.participant = Table([0, 1, 2])
+    timing = measured.run("timing")
+    assert isinstance(timing, Timing)
+    # first (0.5), warm-up (9), loops (0.25), then leading (9) and sample (0.25) in turn
+    assert timing.phases == {"forward": (0.25,) * 3, "backward": (2.0,) * 3, "update": (0.25,) * 3}
+    assert timing.samples == (2.5,) * 3
+
+
+def test_a_record_keeps_the_interleaved_run() -> None:
+    timing = Timing(
+        1.0,
+        2,
+        3,
+        (0.5, 0.25),
+        interleaved_run=InterleavedRun("d1", ("ca", "cb"), (0, 2)),
+    )
+    data = json.loads(json.dumps(replace(timing, baseline=timing).to_dict()))
+    assert "baseline" not in data
+    assert Timing.from_dict(data) == timing
+
+
+# A training step that is one program, with a scripted clock: every share can be told by heart
+
+
+PROTOCOL = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
+
+
+class Programs:
+    """Programs that take so many seconds, and as much longer the first time; tracing takes its own."""
+
+    def __init__(self, forward: float, backward: float, whole: float, first: float = 32.0, trace: float = 8.0) -> None:
+        self.clock = FakeClock()
+        self._seconds = {"forward": forward, "backward": backward, "whole": whole}
+        self._first, self._trace = dict.fromkeys(self._seconds, first), trace
+        self.order: list[str] = []
+
+    def trace(self) -> None:
+        self.clock.advance(self._trace)
+
+    def forward_alone(self) -> None:
+        self._run("forward")
+
+    def forward_and_backward(self) -> None:
+        self._run("backward")
+
+    def whole(self) -> None:
+        self._run("whole")
+
+    def _run(self, name: str) -> None:
+        self.order.append(name)
+        self.clock.advance(self._seconds[name] + self._first.pop(name, 0.0))
+
+
+def fused(step: Programs) -> Timing:
+    assert isinstance(step, FusedStep)
+    return measure_fused(step, PROTOCOL, step.clock, Alone())
+
+
+def test_a_phase_is_what_it_makes_the_program_longer_by() -> None:
+    step = Programs(1.0, 3.0, 4.0)
+    timing = fused(step)
+    assert (timing.trace_s, timing.first_step_s) == (8.0, 8.0 + 32.0 + 4.0)
+    assert timing.samples == (4.0,) * 3
+    assert timing.phases == {"forward": (1.0,) * 3, "backward": (2.0,) * 3, "update": (1.0,) * 3}
+    assert step.order[: 1 + 2 + 1 + 3] == ["whole"] * 7
+    turns = ["whole", "forward", "whole", "backward", "whole", "whole"]  # each after a whole step
+    assert step.order[7:] == ["forward", "backward", "whole", *turns * 3]  # once each, unseen, then in turns
+    assert Timing.from_dict(json.loads(json.dumps(timing.to_dict()))) == timing
+
+
+@pytest.mark.parametrize(
+    ("seconds", "phases"),
+    [
+        ((1.0, 4.0, 4.0), {"forward": 1.0, "backward": 3.0}),
+        ((1.0, 4.5, 4.0), {"forward": 1.0, "backward": 3.0}),
+        ((1.0, 1.0, 4.0), {"forward": 1.0, "update": 3.0}),
+        ((5.0, 6.0, 4.0), {"forward": 4.0}),
+    ],
+)
+def test_a_phase_that_adds_nothing_is_none(seconds: tuple[float, float, float], phases: dict[str, float]) -> None:
+    """It is not there, rather than nothing or less; what is there adds up to the whole."""
+    timing = fused(Programs(*seconds))
+    assert timing.phases == {name: (share,) * 3 for name, share in phases.items()}
+    assert timing.is_training
+
+
+# A process is quiet when none of its other threads runs
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "AT_MOST_S", 60.0)
+
+
+def test_it_waits_for_a_thread_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, seen, look = str(threading.get_native_id()), list[bool](), timing._others_run
+    worker = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"", b"", 500_000))  # without the lock
+    worker.start()
+    while not look(own):
+        assert worker.is_alive()
+
+    def noted(task: str) -> bool:
+        seen.append(look(task))
+        return seen[-1]
+
+    monkeypatch.setattr(timing, "_others_run", noted)
+    become_quiet()
+    assert seen[0]
+    assert not seen[-1]
+    worker.join()
+
+
+def test_it_does_not_wait_for_threads_that_wait() -> None:
+    end = threading.Event()
+    waiting = threading.Thread(target=end.wait)
+    waiting.start()
+    become_quiet()
+    assert waiting.is_alive()
+    end.set()
+    waiting.join()
+
+
+def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_others_run", lambda own: True)
+    monkeypatch.setattr(timing, "AT_MOST_S", 0.01)
+    become_quiet()
+
+
+def test_where_the_system_does_not_tell_nobody_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "TASKS", tmp_path / "absent")
+    assert not timing._others_run("1")
+    (tmp_path / "7").mkdir()
+    monkeypatch.setattr(timing, "TASKS", tmp_path)
+    assert not timing._others_run("1"), "it ended meanwhile"
+    (tmp_path / "7" / "stat").write_text("7 (a) b (R) S 1 2")
+    assert not timing._others_run("1")
+    (tmp_path / "7" / "stat").write_text("7 (a) b (S) R 1 2")
+    assert timing._others_run("1")
+    assert not timing._others_run("7")
