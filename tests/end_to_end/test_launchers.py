@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 from support.command import run_command, start_command
-from support.events import running_trials
 from support.fatal import ARGUMENTS, measured, write_fatal
-from support.processes import left_after, of_kind
+from support.processes import left_after, of_kind, running_trials
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 
 from support.command import Command, call_command, call_module, start_command
-from support.events import running_trials
-from support.processes import left_after, of_kind
+from support.processes import left_after, of_kind, running_trials
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}")
 UNTRACKED = (*FAKE, "tracking=none")

@@ -9,7 +9,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -23,6 +23,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from sweeprof.cli.common import COMMANDS
+from sweeprof.cli.run import run_command as run_subcommand
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -170,3 +171,8 @@ def _state_restored(cwd: Path, module: str, arguments: tuple[str, ...]) -> Itera
         logging.root.handlers[:] = handlers
         logging.root.setLevel(level)
         logging.setLogRecordFactory(factory)
+
+
+def subcommand(name: str) -> Callable[[Sequence[str]], int]:
+    """Return a function that runs ``sweeprof NAME ARGUMENTS`` in this process and returns the exit code."""
+    return lambda arguments: run_subcommand([name, *arguments])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.subcommands import subcommand
+from support.command import subcommand
 from sweeprof.results.files import write_json
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.reports import SweepLocations, located, set_tag

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from support.records import read_records
 from support.scripted import ScriptedSlurm
-from sweeprof.cluster.job_tracker import JobTracker, job_tracker
-from sweeprof.cluster.scheduler import ClusterError
+from sweeprof.cluster import slurm as commands
+from sweeprof.cluster.job_tracker import (
+    JobOutcome,
+    JobTracker,
+    follow,
+    job_outcome,
+    job_tracker,
+    launch,
+    live_jobs,
+    may_be_at_work,
+)
+from sweeprof.cluster.scheduler import ClusterError, TaskState
+from sweeprof.errors import UserError
 from sweeprof.plan.plan import Trial
 from sweeprof.results.record import Record
-from sweeprof.storage import EventLog, Folder, Note, Submission
+from sweeprof.storage import HELD, EventLog, Folder, Jobs, Note, Submission
 
 
 def submitted(folder: Folder) -> tuple[JobTracker, Submission, Submission]:
@@ -195,3 +208,162 @@ def test_tasks_that_measure_something_meanwhile_do_not(slurm: ScriptedSlurm, fol
     (slurm.path / "squeue").write_text(f"{second.name}|0|2|OUT_OF_MEMORY|None|n0\n")
     assert tracker.settle() == [2] or tracker.settle() == []
     assert tracker._failures.count == 1
+
+
+BEGAN = Note("12_3", "n2", 0, 0)
+
+
+def judged(word: str, note: Note | None = BEGAN, output: str = "", progressed: bool = True) -> JobOutcome:
+    return job_outcome(TaskState("12_3", word, "", "n2"), note, output, progressed)
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "said", "caused_by_trial", "resubmit"),
+    [
+        ("OUT_OF_MEMORY", "oom", "ran out of memory", True, True),
+        ("TIMEOUT", "timeout", "reached its time limit", False, True),
+        ("CANCELLED", "lost", "was cancelled", False, False),
+        ("PREEMPTED", "lost", "was preempted", False, True),
+        ("NODE_FAIL", "lost", "lost its node", False, True),
+        ("FAILED", "lost", "failed", True, True),
+        ("UNKNOWN", "lost", "is no longer known to the scheduler", False, True),
+        ("COMPLETED", "lost", "ended", False, True),
+        ("VANISHED", "lost", "was cancelled while it waited", False, False),
+        ("REVOKED", "lost", "ended as REVOKED", False, False),
+    ],
+)
+def test_every_state(word: str, status: str, said: str, caused_by_trial: bool, resubmit: bool) -> None:
+    found = judged(word)
+    assert (found.shard.status, found.caused_by_trial, found.resubmit) == (status, caused_by_trial, resubmit)
+    assert found.shard.missing == f"its job 12_3 on n2 {said} before it was measured"
+    assert found.shard.reason == f"job 12_3 on n2 {said} while it was measured"
+
+
+def test_a_time_limit_that_is_too_short_for_one_trial_is_that_trials() -> None:
+    found = judged("TIMEOUT", progressed=False)
+    assert (found.shard.status, found.caused_by_trial) == ("timeout", True)
+
+
+@pytest.mark.parametrize("word", ["FAILED", "CANCELLED"])
+def test_memory_is_told_by_the_output_where_there_are_no_cgroups(word: str) -> None:
+    output = "slurmstepd: error: Job 12 exceeded memory limit (181403648 > 104857600), being killed\n"
+    assert judged(word, output=output).shard.status == "oom"
+
+
+def test_a_trial_that_was_killed_for_memory_is_told_of_at_the_end_of_its_task_whatever_ended_that() -> None:
+    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch."
+    assert judged("FAILED", output=killed).shard.status == "oom"
+    assert judged("CANCELLED", output=killed).shard.status == "lost"
+    assert not judged("CANCELLED", output=killed).resubmit  # somebody did not want it
+    assert judged("TIMEOUT", output=killed).shard.status == "timeout"
+
+
+def test_what_completed_did_not_run_out_of_memory() -> None:
+    assert judged("COMPLETED", output="oom_kill of a trial, which has its record").shard.status == "lost"
+
+
+def test_a_task_that_says_itself_why_it_failed_is_not_started_again() -> None:
+    found = judged("FAILED", replace(BEGAN, ended=120.0, error="the disk is full"))
+    assert "failed: the disk is full" in found.shard.missing
+    assert not found.resubmit
+
+
+def test_a_task_that_another_process_kept_out_is_followed_by_one_that_may_get_in() -> None:
+    found = judged("FAILED", replace(BEGAN, ended=120.0, error=HELD))
+    assert (found.caused_by_trial, found.resubmit) == (False, True)
+
+
+def test_a_task_that_never_began_fails_for_what_was_printed() -> None:
+    found = judged("FAILED", None, "/var/spool/slurmd/job12/slurm_script: line 5: module: command not found\n\n")
+    assert found.shard.missing.startswith("its job 12_3 on n2 failed: /var/spool")
+    assert found.shard.missing.endswith("command not found before it was measured")
+    assert not found.resubmit
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host without Slurm."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def ended(folder: Folder) -> None:
+    """Every task of every submission has told its end."""
+    jobs = Jobs(folder.path)
+    for submission in jobs.all():
+        for number in range(len(submission.shards)):
+            jobs.write_note(submission.token, number, Note("1", "n1", 0, 0, 2.0))
+
+
+def submit_elsewhere(folder: Folder) -> None:
+    jobs = Jobs(folder.path)
+    jobs.keep(jobs.new("test", [0, 1, 2], {}), "#!/bin/bash\n")
+
+
+def test_jobs_at_work(slurm: ScriptedSlurm, folder: Folder) -> None:
+    assert live_jobs(folder) == []
+    tracker = job_tracker(folder)
+    tracker.submit(tracker.unattended())
+    first, _ = Jobs(folder.path).all()
+    slurm.queue(first, "RUNNING", "PENDING", job=1)
+    assert live_jobs(folder) == ["1"]
+    assert may_be_at_work(folder)
+    slurm.queue(first)
+    assert not may_be_at_work(folder)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_host_without_slurm_need_not_ask_of_tasks_that_told_their_end(folder: Folder) -> None:
+    submit_elsewhere(folder)
+    assert may_be_at_work(folder)
+    with pytest.raises(UserError, match="this host does not have"):
+        live_jobs(folder)
+    ended(folder)
+    assert live_jobs(folder) == []
+    assert not may_be_at_work(folder)
+    follow(folder.path, wait=True)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_task_that_another_took_the_place_of_has_nothing_to_tell(folder: Folder) -> None:
+    submit_elsewhere(folder)  # killed without a word
+    submit_elsewhere(folder)
+    newest = Jobs(folder.path).all()[-1]
+    for number in range(3):
+        Jobs(folder.path).write_note(newest.token, number, Note("2", "n1", 0, 0, 2.0))
+    assert not may_be_at_work(folder)
+
+
+def test_a_plan_that_cannot_be_read_is_not_asked(slurm: ScriptedSlurm, folder: Folder) -> None:
+    submit_elsewhere(folder)
+    folder.plan.write_text("{")
+    assert may_be_at_work(folder)
+
+
+def test_ctrl_c_is_one_also_where_slurm_does_not_answer(
+    slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(*_: object) -> None:
+        slurm.go_away()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(JobTracker, "follow", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch(folder.path)
+    assert slurm.told("scancel") == ["1 2"]
+    assert "scancel 1 2" in caplog.text
+
+
+def test_an_sbatch_that_is_interrupted_is_cancelled_if_it_was_heard(
+    slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> str:
+        (submission,) = Jobs(folder.path).all()
+        slurm.queue(submission, "PENDING", "PENDING", job=5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch(folder.path)
+    assert slurm.told("scancel") == ["5"]
+    assert all(submission.revoked for submission in Jobs(folder.path).all())
+    assert job_tracker(folder).live == {}

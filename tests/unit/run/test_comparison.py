@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from support.samples import comparison
 from sweeprof.measuring.timing import Timing
 from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.report import table, terminal
-from sweeprof.report.explore import page_data
-from sweeprof.report.summary import geometric_means, sections
+from sweeprof.report.explore import page_data, places
+from sweeprof.report.summary import environment_items, geometric_means, sections
 from sweeprof.results.compared_rows import Comparison, Row
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.record import Record, Status, Warning
+from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.results.statistics import ratio_interval
-from sweeprof.run.comparison import SEVERITY, comparison_of
+from sweeprof.run.comparison import SEVERITY, comparison_of, of_cluster, seen_hosts
 from sweeprof.run.reports import write_reports
 from sweeprof.storage import Folder
 
@@ -304,3 +305,47 @@ def test_it_can_be_done_again(tmp_path: Path) -> None:
     plan = fake_plan({"a": {}})
     records = [analysis("ca"), timing("ca", 0.5)]
     assert compared(tmp_path, plan, records) == compared(tmp_path, plan, records)
+
+
+HEAD = {"host": "login", "cpu": {"model": "old"}, "os": "Linux 5"}
+
+
+def record(host: str | None, model: str = "EPYC") -> Record:
+    environment = {
+        "host": host,
+        "cpu": {"model": model},
+        "os": "Linux 6",
+        "session": "s",
+        "load": [1.0],
+        "scheduler": {},
+    }
+    return Record("s1", "ca", "analysis", "ok", environment=environment if host else {"scheduler": {"job": "1_0"}})
+
+
+def test_the_nodes_are_told_and_not_the_host_that_submitted() -> None:
+    seen: dict[str, Json] = {}
+    seen_hosts([record("n2"), record("n1"), record("n2", "other"), record(None)], seen)
+    found = of_cluster(HEAD, seen)
+    assert (found["host"], found["submitted_from"], found["os"]) == ("n1, n2", "login", "Linux 6")
+    assert found["cpu"]["model"] == "EPYC"
+    assert not {"session", "load", "scheduler"} & found.keys()
+    items = environment_items(dataclasses.replace(comparison(), environment=found))
+    assert items[:2] == [("host", "n1, n2"), ("submitted from", "login")]
+
+
+def test_nodes_of_several_kinds_are_all_told() -> None:
+    seen: dict[str, Json] = {}
+    seen_hosts([record("n1", "EPYC"), record("n2", "Xeon")], seen)
+    assert of_cluster(HEAD, seen)["cpu"]["model"] == "EPYC; Xeon"
+
+
+def test_where_nothing_was_measured_only_the_driver_is_known() -> None:
+    assert of_cluster(HEAD, {}) == HEAD
+
+
+def test_the_page_does_not_take_the_login_node_for_software() -> None:
+    seen: dict[str, Json] = {}
+    seen_hosts([record("n1")], seen)
+    shown = dict(places(dataclasses.replace(comparison(), environment=of_cluster(HEAD, seen))))
+    assert shown["with"] == "Linux 6"
+    assert shown["on"] == "EPYC"

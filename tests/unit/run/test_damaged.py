@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
-from support.subcommands import subcommand
 from sweeprof.cli.run import run_command
 from sweeprof.errors import Damaged, UserError
 from sweeprof.passes.registry import checked_record

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
-from support.subcommands import subcommand
 from sweeprof.cli.run import run_command
 from sweeprof.results.files import unwritable, write_json
 

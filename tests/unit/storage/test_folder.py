@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.command import subcommand
 from support.plans import fake_plan
-from support.subcommands import subcommand
 from sweeprof.cli.common import sweep_folder
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan

@@ -11,8 +11,18 @@ import pytest
 
 from support.planning import planned
 from support.scripted import ScriptedSlurm
-from sweeprof.cluster.scheduler import script
-from sweeprof.cluster.slurm import parsed_default_memory, requested_memory, sbatch
+from sweeprof.cluster.ray import actor_options
+from sweeprof.cluster.scheduler import TaskState, script
+from sweeprof.cluster.slurm import (
+    is_limit,
+    parsed_default_memory,
+    parsed_largest_array,
+    requested_memory,
+    sbatch,
+    states_in_sacct,
+    states_in_squeue,
+)
+from sweeprof.errors import UserError
 from sweeprof.plan.plan import needed_memory
 from sweeprof.storage import Submission
 
@@ -133,3 +143,107 @@ def test_the_needed_memory_is_that_of_all_frameworks_of_a_pair() -> None:
     alone = planned(["cluster=slurm", "model=mlp", "backend=torch", "tracking=none"]).cluster["resources"][0]
     assert both["needed_memory"] == needed_memory(["torch", "tensorflow"])
     assert alone["needed_memory"] < both["needed_memory"] < 4000 * 2**20
+
+
+SQUEUE = """\
+night-ab|3|12|PENDING|JobArrayTaskLimit|
+night-ab|0|12|RUNNING|None|n1
+night-ab|1|12|TIMEOUT|TimeLimit|n2
+night-ab|2|12|OUT_OF_MEMORY|OutOfMemory|n3
+wrap|N/A|13|RUNNING|None|n2
+"""
+SACCT = """\
+night-ab|12_0|CANCELLED by 0|n1
+night-ab|12_1|NODE_FAIL|n2
+night-ab|12_1|COMPLETED|n3
+night-ab|12_[1-3,7%2]|CANCELLED by 0|None assigned
+night-ab|12_5|PENDING|None assigned
+"""
+
+
+def test_squeue() -> None:
+    found = states_in_squeue(SQUEUE)
+    assert found["night-ab", 3] == TaskState("12_3", "PENDING", "JobArrayTaskLimit", "")
+    assert found["night-ab", 0] == TaskState("12_0", "RUNNING", "", "n1")
+    assert len(found) == 4
+    assert [number for (_, number), state in found.items() if state.is_live] == [3, 0]
+
+
+def test_sacct() -> None:
+    found = states_in_sacct(SACCT)
+    assert found["night-ab", 0] == TaskState("12_0", "CANCELLED", "", "n1")
+    assert found["night-ab", 1] == TaskState("12_1", "COMPLETED", "", "n3")  # it was started again
+    assert found["night-ab", 7] == TaskState("12_7", "CANCELLED")
+    assert found["night-ab", 5].node == ""
+    assert len(found) == 6
+
+
+def test_the_largest_array() -> None:
+    assert parsed_largest_array("MaxArraySize            = 1001\n") == 1001
+    assert parsed_largest_array("MaxArraySize            = 0\n") == 1
+    assert parsed_largest_array("") == 1001
+
+
+def test_what_passes_and_what_does_not() -> None:
+    assert is_limit(
+        "sbatch: error: AssocMaxSubmitJobLimit sbatch: error: Batch job submission failed: Job violates accounting/QOS"
+    )
+    assert is_limit("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)")
+    assert not is_limit("sbatch: error: invalid partition specified: gpu")
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", True),
+        ("sbatch: timed out after 60 s", True),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", True),
+        ("sbatch: error: AssocMaxSubmitJobLimit … (job submit limit, user's size and/or time limits)", True),
+        ("sbatch: error: invalid partition specified: gpus", False),
+    ],
+)
+def test_what_passes(said: str, passes: bool) -> None:
+    assert is_limit(said) == passes
+
+
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
+
+
+def resources(*arguments: str) -> dict[str, object]:
+    (found,) = planned(["cluster=ray", *FAKE, *arguments]).cluster["resources"]
+    return actor_options(found)
+
+
+def test_options() -> None:
+    assert resources() == {"num_cpus": 1}
+    assert resources("backend.threads=4", "device=cuda", "cluster.memory=2GiB") == {
+        "num_cpus": 4,
+        "num_gpus": 1,
+        "memory": 2 << 30,
+    }
+    labels = "cluster.options={label_selector: {zone: a}, resources: {fast_disk: 1}}"
+    assert resources("cluster.gpus=A100:2", labels) == {
+        "num_cpus": 1,
+        "num_gpus": 2,
+        "accelerator_type": "A100",
+        "label_selector": {"zone": "a"},
+        "resources": {"fast_disk": 1},
+    }
+
+
+def test_an_option_by_which_tasks_are_found_is_refused() -> None:
+    with pytest.raises(UserError, match=r"cluster\.options\.name: 'x' is set by sweeprof"):
+        planned(["cluster=ray", *FAKE, "cluster.options={name: x}"])
+
+
+@pytest.mark.system
+def test_why_an_actor_waits() -> None:
+    pytest.importorskip("ray", reason="ray is not installed: make ray")
+    from sweeprof.cluster.ray_process import why_it_waits
+
+    node = {"Resources": {"CPU": 4.0, "memory": 1e9, "fast_disk": 1.0}, "Labels": {"zone": "a"}}
+    assert why_it_waits({"num_cpus": 4, "resources": {"fast_disk": 1}, "label_selector": {"zone": "a"}}, [node]) == ""
+    assert why_it_waits({"num_cpus": 8}, [node]) == "no node has CPU=8"
+    assert why_it_waits({"num_cpus": 1, "num_gpus": 2, "label_selector": {"zone": "b"}}, [node]) == (
+        "no node has CPU=1, GPU=2, zone=b"
+    )
