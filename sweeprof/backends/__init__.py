@@ -578,7 +578,9 @@ class _Missing:
     __call__ = __getattr__ = __instancecheck__ = _refuse
 
 
-# The call that a model is exported or converted for: its tensors as specifications, which JSON can hold, and as arrays.
+# ---------------------------------------------------------------------------------------------------------------
+# The call that a model is exported or converted for: its tensors as specifications, which JSON can hold, and as arrays
+# ---------------------------------------------------------------------------------------------------------------
 
 
 VARYING = 2

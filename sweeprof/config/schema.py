@@ -672,7 +672,7 @@ CLOSED_PARTS = _top_level(lambda key: key.is_part and not key.has_target and not
 """Parts that have no other keys than those defined here."""
 
 RESOURCES = tuple(spec.name for spec in dataclasses.fields(ResourceSettings))
-"""The keys under ``cluster`` that its groups may set, too."""
+"""The keys under ``cluster`` that a single job gets."""
 
 
 def default_config() -> dict[str, object]:

@@ -160,8 +160,8 @@ def all_params(row: LayerRow) -> int:
 def given_shape(layers: LayerTable) -> tuple[int, ...]:
     """Return the shape of the model's first input; empty if there is none."""
     for row in layers.rows:
-        if row.path == ROOT and row.input_shapes:
-            return row.input_shapes[0]
+        if row.path == ROOT:
+            return row.input_shapes[0] if row.input_shapes else ()
     return ()
 
 

@@ -143,6 +143,8 @@ def counted(uncovered: Mapping[str, int], count: int | None, noun: str, batch_si
     """Return a count over the batch size: a lower bound if there are operators without a formula."""
     if count is None:
         return Missing(f"this backend does not count {noun}")
+    if batch_size == 0:
+        return Missing("the batch has no samples")
     value = count / batch_size if count % batch_size else count // batch_size
     if not uncovered:
         return Estimate(value, "exact")

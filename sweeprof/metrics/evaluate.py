@@ -326,14 +326,15 @@ def _over_rounds(values: Mapping[int, Number], certainty: Certainty) -> Estimate
     estimates = tuple(map(float, values.values()))
     value: Number
     if min(estimates) > 0:
-        mean, value, interval = "geometric mean", statistics.geometric_mean(estimates), rounds_interval(estimates)
+        mean, value = "geometric mean", statistics.geometric_mean(estimates)
     else:
-        mean, value, interval = "mean", statistics.fmean(estimates), mean_interval(estimates)
+        mean, value = "mean", statistics.fmean(estimates)
     if len(set(estimates)) == 1:
         value = next(iter(values.values()))
     if certainty in ("incomplete", "once"):
         return Estimate(value, _ESTIMATORS[certainty])
     estimator = "single" if len(values) == 1 else f"{mean} of {len(values)} rounds"
+    interval = rounds_interval(estimates) if min(estimates) > 0 else mean_interval(estimates)
     return Estimate(value, estimator, interval, rounds=estimates, round_numbers=tuple(values))
 
 

@@ -578,7 +578,7 @@ def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -
         # Without a direction in the node, torchmetrics may know it; it also knows the bounds of a ratio.
         if "better" in node:
             score.better = node["better"]
-        elif isinstance(getattr(metric, "higher_is_better", None), bool):
+        elif getattr(metric, "higher_is_better", None) in (True, False):  # also those of numpy
             score.better = "higher" if metric.higher_is_better else "lower"
         if (getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None)) == (0.0, 1.0):
             score.unit = "ratio"

@@ -680,7 +680,7 @@ def _settings(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) 
         if _have_other_data(row, partner):
             data_changes.append(("test data", (partner.test_data, row.test_data)))
         if partner.combination_id == row.combination_id or not sweep.settings or not base.settings:
-            continue  # one id has one config; a sweep of an earlier version has none
+            continue  # one id has one config
         for key in keys:
             before = partner.settings.get(key, base.settings.get(key))
             now = row.settings.get(key, sweep.settings.get(key))

@@ -252,16 +252,16 @@ def _hardware() -> Mapping[str, str | int]:
 
 def scheduler() -> Json | None:
     """Return the job of a cluster that this process runs in, its node and how often it was started again; None outside of any."""
-    job: Json = {
-        "name": os.environ.get("SWEEPROF_SCHEDULER"),
-        "cluster": None,
-        "job": os.environ.get("SWEEPROF_JOB"),
-        "node": os.environ.get("SWEEPROF_NODE"),
-        "partition": None,
-        "restarts": int(os.environ.get("SWEEPROF_RESTARTS") or 0),
-    }
-    if job["name"] is not None:
-        return job
+    name = os.environ.get("SWEEPROF_SCHEDULER")
+    if name is not None:
+        return {
+            "name": name,
+            "cluster": None,
+            "job": os.environ.get("SWEEPROF_JOB"),
+            "node": os.environ.get("SWEEPROF_NODE"),
+            "partition": None,
+            "restarts": int(os.environ.get("SWEEPROF_RESTARTS") or 0),
+        }
     id = os.environ.get("SLURM_JOB_ID")
     if id is None:
         return None
@@ -291,9 +291,13 @@ def oom_kills() -> int:
 
 def process_age() -> float:
     """Return how many seconds ago this process was started."""
-    # psutil adds the time of the boot, which is cut to a second.
-    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    started = int(fields[19])  # the 22nd field of proc(5), of which the first two end with the bracket
+    stat = text(Path("/proc/self/stat"))
+    if stat is None:  # as on macOS
+        return time.time() - psutil.Process().create_time()
+    # psutil would add the time of the boot, which is cut to a second.
+    started = int(
+        stat.rpartition(")")[2].split()[19]
+    )  # the 22nd field of proc(5), of which the first two end with the bracket
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / TICKS
 
 

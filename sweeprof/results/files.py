@@ -250,8 +250,9 @@ def damaged(value: object, expected: str, where: Sequence[str | int] = ()) -> Da
     path = ""
     for key in where:
         path += f"[{key}]" if isinstance(key, int) else f".{key}"
+    path = path.removeprefix(".")
     if path:
-        shown = f"{path.removeprefix('.')}: {shown}"
+        shown = f"{path}: {shown}"
     return Damaged(f"{shown} is not {expected}")
 
 

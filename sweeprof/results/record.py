@@ -220,7 +220,7 @@ class Record(Displayed):
     warnings: tuple[Warning, ...] = ()
     traceback: str | None = None
     location: str | None = None
-    """Where in the user's code it was raised, as ``file:line in function``; None in records of an earlier version."""
+    """Where in the user's code it was raised, as ``file:line in function``; None if nothing was raised there."""
     started: str = ""
     """ISO 8601, UTC."""
     wall_s: float = 0.0

@@ -191,7 +191,7 @@ def _with_rounds(cell: Cell, base: Measurement, threshold: float | None, pairing
         return undecided("unclear", "too_few_rounds", len(base.rounds))
     if threshold is None:
         return undecided("unclear", "no_threshold")
-    if min(*values, *baseline) <= 0:
+    if not all(0 < value < math.inf for value in (*values, *baseline)):  # NaN neither
         return undecided("unclear", "test_failed")
     interval_of = ratio_interval if pairing.is_interleaved else unpaired_interval
     try:
@@ -220,7 +220,7 @@ def interval_verdict(interval: tuple[float, float], threshold: float, better: Be
     low, high = interval
     if 1 - threshold < low and high < 1 + threshold:
         return "same", "interval_within_threshold"
-    if low <= 1 + threshold and high >= 1 - threshold:
+    if not (high < 1 - threshold or low > 1 + threshold):  # also if an end is not a number
         return "unclear", "interval_crosses_threshold"
     if better is None:
         return "unclear", "neither_is_better"
@@ -250,17 +250,18 @@ def differences(
 
 def _difference(name: str, base: Measurement | None, candidate: Measurement | None) -> Difference:
     values: list[Number | None] = []
-    reasons = []
+    missing, infinite = [], []
     for side, measurement in (("baseline", base), ("candidate", candidate)):
         if measurement is None:
             values.append(None)
-            reasons.append(f"the {side} has no such metric")
+            missing.append(f"the {side} has no such metric")
             continue
         values.append(measurement.value)
         if measurement.value is None:
-            reasons.append(f"{side}: {measurement.reason}")
+            missing.append(f"{side}: {measurement.reason}")
         elif not math.isfinite(measurement.value):
-            reasons.append(f"{side}: not a finite number: {measurement.value}")
+            infinite.append(f"{side}: not a finite number: {measurement.value}")
+    reasons = [*missing, *infinite]
     shown = candidate or base
     assert shown is not None
     old, new = values

@@ -245,7 +245,7 @@ def is_unsent(folder: Folder) -> bool:
     try:
         stored = read_tracking(folder)
         return bool(stored["config"].get("_target_")) and stored["sent"] is None
-    except (OSError, ValueError, KeyError):  # of an earlier version, or being made: nothing is known of it
+    except (OSError, ValueError, KeyError):  # being made, or damaged: nothing is known of it
         return False
 
 

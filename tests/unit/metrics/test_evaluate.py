@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats as scipy_stats
 
+import sweeprof
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Workload
 from sweeprof.measuring.timing import InterleavedRun, Timing
@@ -249,6 +251,12 @@ def test_what_a_metric_says_it_cannot_compute_is_no_failure() -> None:
 def test_what_is_no_number_is_a_reason(value: float) -> None:
     found = one(lambda layers: value)
     assert (found.value, found.reason) == (None, f"the metric gave {value}, which is not a finite number")
+
+
+def test_a_batch_of_no_samples_has_no_count_per_sample() -> None:
+    found = sweeprof.profile(torch.nn.Linear(4, 2), (0, 4), ["compute/macs", "compute/macs_per_sample"])
+    assert found["compute/macs"].value == 0
+    assert found["compute/macs_per_sample"].reason == "the batch has no samples"
 
 
 @pytest.mark.parametrize("value", [None, "much", [1.0], 1j])

@@ -82,7 +82,7 @@ def test_of_a_mapping_each_number_has_a_name() -> None:
 class Extremes:
     """A class of a user: not of torchmetrics, so that it gets arrays."""
 
-    higher_is_better = False
+    higher_is_better = np.False_  # as a class may compute it
 
     def __init__(self) -> None:
         self.seen: list[float] = []

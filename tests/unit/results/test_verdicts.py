@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -12,7 +13,7 @@ from scipy import stats as scipy_stats
 from sweeprof.results.compared_rows import changed, differing, key_of
 from sweeprof.results.measurement import Better, Measurement
 from sweeprof.results.statistics import MOST_ROUNDS, ratio_interval, rounds_to_settle, unpaired_interval
-from sweeprof.results.verdicts import REASONS, Pairing, compare_cell, expected_false
+from sweeprof.results.verdicts import REASONS, Pairing, compare_cell, expected_false, interval_verdict
 
 BASE = (1.0, 1.02, 0.98, 1.01, 0.99)
 APART = Pairing(is_interleaved=False)
@@ -147,6 +148,17 @@ def test_a_difference_in_no_direction_is_not_called() -> None:
 def test_an_infinite_interval_is_no_verdict() -> None:
     cell = compare_cell(timed((1e-300, 1e300, 1e-300)), timed((1e300, 1e-300, 1e300)), 0.05)
     assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == ("unclear", "test_failed", None)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 0.0, -1.0])
+def test_a_round_that_is_no_time_is_no_verdict(odd: float) -> None:
+    measured = dataclasses.replace(timed((1.0, 1.0, 1.0)), rounds=(1.0, odd, 1.0))
+    cell = compare_cell(measured, measured, 0.05)
+    assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == ("unclear", "test_failed", None)
+
+
+def test_an_interval_without_an_end_crosses_the_threshold() -> None:
+    assert interval_verdict((math.nan, math.nan), 0.05, "lower") == ("unclear", "interval_crosses_threshold")
 
 
 def test_every_reason_is_explained() -> None:
