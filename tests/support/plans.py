@@ -68,10 +68,10 @@ def sweep_folder(path: Path, plan: Plan) -> Folder:
 _generator = np.random.default_rng(0)
 
 
-def seed_noise() -> None:
+def seed_noise(number: int = 0) -> None:
     """Begin the sequence of times of noisy models again."""
     global _generator  # noqa: PLW0603
-    _generator = np.random.default_rng(0)
+    _generator = np.random.default_rng(number)
 
 
 def noisy(step_s: float, spread: float = 0.0, build_s: float = 0.0) -> FakeModel:

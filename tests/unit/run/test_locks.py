@@ -27,7 +27,7 @@ from support.records import read_records
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json
-from sweeprof.results.record import PassName, Record
+from sweeprof.results.record import PassName, Record, Warning
 from sweeprof.run import locks
 from sweeprof.run.locks import Holder, HostLock, HostSlots, oversubscription, visible_gpus
 from sweeprof.run.shard import run_shard
@@ -52,6 +52,9 @@ with turns.taken(measures == "measures", gpus.split()):
 Wanted = tuple[bool, tuple[str, ...]]
 CPU, ASIDE, GPU_A, GPU_B = (True, ()), (False, ()), (True, ("A",)), (True, ("B",))
 ASIDE_A, ANY = (False, ("A",)), (True, ("A", "B"))
+
+
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
 @pytest.fixture
@@ -201,12 +204,12 @@ def test_a_claim_spreads_shards_over_gpus(folder: Path) -> None:
     os.close(claim or -1)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@only_root
 def test_users_exclude_each_other_whoever_made_the_files(folder: Path) -> None:
     folder.parent.chmod(0o777)
-    nobody = "65534"
+    nobody = str(NOBODY)
     with held(folder, CPU, user=nobody):  # whose umask lets nobody else in
-        assert folder.stat().st_uid == int(nobody)
+        assert folder.stat().st_uid == NOBODY
         assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
         assert {stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.lock")} == {0o666}
         assert not taken_at_once(folder, CPU)
@@ -246,7 +249,7 @@ def test_the_folder_is_the_hosts_whatever_a_jobs_own_is() -> None:
     program = "from sweeprof.run import locks; print(locks.FOLDER)"
     environment = {**os.environ, "TMPDIR": "/somewhere/else", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert Path(done.stdout.strip()) == Path("/tmp/sweeprof-locks") == locks.FOLDER
+    assert Path(done.stdout.strip()) == Path("/tmp/sweeprof-locks")
 
 
 def as_nobody(action: Callable[[], object]) -> str:
@@ -269,9 +272,6 @@ def as_nobody(action: Callable[[], object]) -> str:
         text = file.read()
     os.waitpid(child, 0)
     return text
-
-
-only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
 def test_a_link_in_the_place_of_the_lock_folder_is_refused_and_its_target_left_alone(folder: Path) -> None:
@@ -345,21 +345,18 @@ def test_whoever_comes_first_makes_a_folder_that_others_can_use_and_not_break(fo
         assert as_nobody(lambda: taken_at_once(folder, CPU)) == "False"
 
 
-@pytest.mark.parametrize(
-    ("content", "shown"),
-    [
-        (
-            {"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "user": None},
-            "sweep a?b?x",
-        ),
-        ({"pid": 7, "sweep_id": "s", "name": "n", "user": "root\x1b[31m"}, "sweep n (s)"),
-        ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": None}, None),
-        ({"pid": "7", "sweep_id": "s", "name": "n"}, None),
-        ([1], None),
-        (None, None),
-    ],
-)
-def test_what_others_write_into_notes_is_validated_and_printable(
+NOTES: list[tuple[object, str | None]] = [
+    ({"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "user": None}, "sweep a?b?x"),
+    ({"pid": 7, "sweep_id": "s", "name": "n", "user": "root\x1b[31m"}, "sweep n (s)"),
+    ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": None}, None),
+    ({"pid": "7", "sweep_id": "s", "name": "n"}, None),
+    ([1], None),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize(("content", "shown"), NOTES)
+def test_what_others_write_into_notes_is_checked_and_printable(
     folder: Path, content: object, shown: str | None
 ) -> None:
     mine = turns(folder)
@@ -487,7 +484,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def turns(tmp_path: Path) -> HostLock:
+def host(tmp_path: Path) -> HostLock:
     return HostLock(Holder(1, "me", "s1", "mine"), tmp_path / "locks")
 
 
@@ -515,9 +512,9 @@ def test_what_a_scheduler_hands_out_is_kept(
     assert [gpu.uuid for gpu in found] == uuids
 
 
-def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, turns: HostLock) -> None:
+def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, host: HostLock) -> None:
     with ExitStack() as stack:
-        shards = [stack.enter_context(HostSlots(turns, 0, visible_gpus(root, None))) for _ in range(3)]
+        shards = [stack.enter_context(HostSlots(host, 0, visible_gpus(root, None))) for _ in range(3)]
         for _ in range(2):
             with ExitStack() as at_once:
                 places = [at_once.enter_context(shard.taken([blank("cuda")])) for shard in shards]
@@ -525,14 +522,14 @@ def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, turns: HostLock
                 assert all(place.others == [] for place in places)  # notes of one and the same sweep process
 
 
-def test_what_measures_nothing_takes_any_that_is_free(root: Path, turns: HostLock) -> None:
-    with HostSlots(turns, 0, visible_gpus(root, None)) as places, ExitStack() as at_once:
+def test_what_measures_nothing_takes_any_that_is_free(root: Path, host: HostLock) -> None:
+    with HostSlots(host, 0, visible_gpus(root, None)) as places, ExitStack() as at_once:
         taken = [at_once.enter_context(places.taken([blank("cuda", "quality")])) for _ in UUIDS]
         assert [place.gpu.uuid for place in taken if place.gpu] == list(UUIDS)
 
 
-def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root: Path, turns: HostLock) -> None:
-    with HostSlots(turns, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda:1")]) as place:
+def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root: Path, host: HostLock) -> None:
+    with HostSlots(host, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda:1")]) as place:
         assert place.environment == {}
         noted = place.noted(blank("cuda:1")).environment
         assert noted == {
@@ -541,27 +538,27 @@ def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root:
         }
 
 
-def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(turns: HostLock, root: Path) -> None:
-    for places, device in ((HostSlots(turns, 0, []), "cuda"), (HostSlots(turns, 0, visible_gpus(root, None)), "cpu")):
+def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(host: HostLock, root: Path) -> None:
+    for places, device in ((HostSlots(host, 0, []), "cuda"), (HostSlots(host, 0, visible_gpus(root, None)), "cpu")):
         held_up = threading.Event()
         with places.taken([blank(device)]) as place:
             assert place.gpu is None
-            waits = threading.Thread(target=_pass_through, args=(turns, held_up))
+            waits = threading.Thread(target=_pass_through, args=(host, held_up))
             waits.start()
             assert held_up.wait(30)
         waits.join(30)
         assert not waits.is_alive()
 
 
-def _pass_through(turns: HostLock, held_up: threading.Event) -> None:
-    other = HostLock(Holder(2, "me", "s2", "other"), turns._folder)
+def _pass_through(host: HostLock, held_up: threading.Event) -> None:
+    other = HostLock(Holder(2, "me", "s2", "other"), host._folder)
     with other.taken(False, (), lambda _: held_up.set()):
         pass
 
 
-def test_a_bout_on_several_devices_has_the_whole_host(root: Path, turns: HostLock) -> None:
+def test_a_bout_on_several_devices_has_the_whole_host(root: Path, host: HostLock) -> None:
     with (
-        HostSlots(turns, 0, visible_gpus(root, None)) as places,
+        HostSlots(host, 0, visible_gpus(root, None)) as places,
         places.taken([blank("cuda"), blank("cpu")]) as place,
     ):
         assert (place.gpu, place.environment) == (None, {})
@@ -571,7 +568,6 @@ def test_the_processes_of_two_shards_see_different_gpus(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "SYSTEM", root)
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, TESTS.parent))))
     folder = sweep_folder(tmp_path / "sweep", on_gpus())
@@ -614,17 +610,13 @@ def test_a_process_begins_no_work_for_a_driver_of_its_session_that_is_dead(
     driver.wait()
 
 
-@pytest.mark.parametrize(
-    ("threads", "text", "advice"),
-    [
-        (8, None, None),
-        (64, "backend.threads=64 asks for more than the 8 processors that this process may use", "backend.threads=8"),
-    ],
-)
-def test_more_threads_than_processors(threads: int, text: str | None, advice: str | None) -> None:
+def test_more_threads_than_processors() -> None:
     plan = fake_plan({"a": {}, "b": {}}, ["timing"])
-    plan.combinations[1].config["backend"]["threads"] = threads
-    warning = oversubscription(plan, 8)
-    assert (warning and warning.text) == text
-    assert (warning and warning.advice) == advice
-    assert warning is None or warning.code == "oversubscribed"
+    plan.combinations[1].config["backend"]["threads"] = 8
+    assert oversubscription(plan, 8) is None
+    plan.combinations[1].config["backend"]["threads"] = 64
+    assert oversubscription(plan, 8) == Warning(
+        "oversubscribed",
+        "backend.threads=64 asks for more than the 8 processors that this process may use",
+        "backend.threads=8",
+    )

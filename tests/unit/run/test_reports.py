@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -119,13 +118,7 @@ def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         report(["--help"])
     shown = capsys.readouterr().out
-    for name in (
-        "pull_request.md",
-        "comparison-tables.tex",
-        "tables/*.csv",
-        "--format",
-        "tables/*.parquet",
-    ):
+    for name in ("pull_request.md", "comparison-tables.tex", "tables/*.csv", "--format", "tables/*.parquet"):
         assert name in shown
 
 
@@ -139,8 +132,8 @@ def test_tagged_sweeps_of_the_same_name_are_baselines_of_the_page(tmp_path: Path
     (tmp_path / ".tags" / "broken").write_text("{")
     write_json(older.path / "comparison.json", comparison_of(older))
     write_json(other.path / "comparison.json", comparison_of(other))
-    page = write_reports(newer, comparison_of(newer)).read_text(encoding="utf-8")
-    data = json.loads(page.partition('id="sweep-data">')[2].partition("</script>")[0])
+    page = page_of(newer)
+    data = data_of(page, "sweep-data")
     own, saved = data["baselines"][:2]
     assert (own["key"], saved["key"], saved["text"]) == ("", "tag:t0", "tag:t0")
     assert "Since 22 November: " in saved["finding"]
@@ -158,27 +151,29 @@ SEEN: dict[PassName, Any] = {
 PICTURES = "icicle_macs icicle_time memory operators roofline stacked_backward stacked_forward".split()
 
 
-def measured(path: Path, *passes: PassName, failed: PassName | None = None) -> Folder:
-    """A sweep of ca and cb, of which ca has the passes; one of them may have failed."""
+def seen(folder: Folder, name: PassName, what: Any, id: str = "ca", status: Status = "ok") -> None:
+    """A record of what a pass saw."""
+    observations = json.loads(json.dumps(what.to_dict()))
+    reason = None if status == "ok" else "it fell over"
+    Record("s1", id, name, status, reason, observations=observations).write(folder.records)
+
+
+def observed_by(path: Path, *passes: PassName) -> Folder:
+    """A sweep of ca and cb, of which ca has the passes."""
     folder = sweep_folder(path, fake_plan({"a": {}, "b": {}}))
     for name in passes:
-        seen = json.loads(json.dumps(SEEN[name].to_dict()))
-        Record("s1", "ca", name, "ok", observations=seen).write(folder.records)
-    if failed is not None:
-        half = SEEN[failed].to_dict()
-        Record("s1", "ca", failed, "failed", "it fell over", observations=half).write(folder.records)
+        seen(folder, name, SEEN[name])
     return folder
 
 
-def report(folder: Folder) -> str:
+def page_of(folder: Folder) -> str:
     return write_reports(folder, comparison_of(folder)).read_text(encoding="utf-8")
 
 
-def found_details(page: str) -> dict[str, Any]:
-    found = re.search(r'id="details-data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    details: dict[str, Any] = json.loads(found[1])
-    return details
+def data_of(page: str, id: str) -> dict[str, Any]:
+    """The data of a part of the page."""
+    found: dict[str, Any] = json.loads(page.partition(f'id="{id}">')[2].partition("</script>")[0])
+    return found
 
 
 def lines(path: Path) -> list[dict[str, str]]:
@@ -189,7 +184,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep with everything, its reports written."""
-    folder = measured(tmp_path_factory.mktemp("sweep"), *SEEN)
+    folder = observed_by(tmp_path_factory.mktemp("sweep"), *SEEN)
     left = folder.path / "artifacts" / "ca"
     left.mkdir(parents=True)
     (left / "trace.json.gz").write_bytes(b"\x1f\x8b")
@@ -228,7 +223,7 @@ def test_tables_hold_every_row(whole: Path) -> None:
 
 
 def test_the_report_leads_to_files_that_are_there(whole: Path) -> None:
-    (one,) = found_details((whole / "report.html").read_text(encoding="utf-8"))["combinations"]
+    (one,) = data_of((whole / "report.html").read_text(encoding="utf-8"), "details-data")["combinations"]
     assert one["label"] == "model=a"
     assert sorted(figure["key"] for figure in one["figures"]) == PICTURES
     links = {file["name"]: file["href"] for file in one["files"]}
@@ -239,94 +234,79 @@ def test_the_report_leads_to_files_that_are_there(whole: Path) -> None:
 
 
 def test_a_pass_that_failed_leaves_its_part_out_and_its_reason_in_the_row(tmp_path: Path) -> None:
-    folder = measured(tmp_path, "analysis", "allocations", failed="operators")
+    folder = observed_by(tmp_path, "analysis", "allocations")
+    seen(folder, "operators", SEEN["operators"], status="failed")
     row = comparison_of(folder).rows[0]
     assert (row.status, row.reason) == ("failed", "operators: it fell over")
-    (one,) = found_details(report(folder))["combinations"]
+    (one,) = data_of(page_of(folder), "details-data")["combinations"]
     assert [figure["key"] for figure in one["figures"]] == ["icicle_macs", "memory"]
     assert [table["title"] for table in one["tables"]] == ["Memory by layer", "Live tensors after the last step"]
     assert not (tmp_path / "operators").exists()
 
 
 def test_without_such_passes_the_report_is_as_it_was(tmp_path: Path) -> None:
-    folder = measured(tmp_path, "analysis")
-    page = report(folder)
+    folder = observed_by(tmp_path, "analysis")
+    page = page_of(folder)
     assert "details-data" not in page
     assert "Where time and memory go" not in page
     assert not any((tmp_path / name).exists() for name in ("operators", "memory"))
 
 
 def test_times_need_no_analysis_to_be_left_alone(tmp_path: Path) -> None:
-    seen = observed(measured(tmp_path, "layer_times", "peaks"), "ca")
-    assert (seen.layers, seen.peaks) == (None, PEAKS)
-    assert not seen.is_detailed
+    found = observed(observed_by(tmp_path, "layer_times", "peaks"), "ca")
+    assert (found.layers, found.peaks, found.is_detailed) == (None, PEAKS, False)
 
 
 def test_files_that_would_be_the_same_are_not_written_again(tmp_path: Path) -> None:
-    folder = measured(tmp_path / "sweep", "analysis", "operators")
-    first = report(folder)
+    folder = observed_by(tmp_path / "sweep", "analysis", "operators")
+    first = page_of(folder)
     layers, operator_table = folder.path / "layers" / "ca.html", folder.path / "operators" / "ca.csv"
     before = [layers.stat().st_ino, operator_table.stat().st_ino]
-    assert report(folder) == first
+    assert page_of(folder) == first
     assert [layers.stat().st_ino, operator_table.stat().st_ino] == before
     operator_table.unlink()
-    assert report(folder) == first
+    assert page_of(folder) == first
     assert operator_table.exists()
 
-    bigger = json.loads(json.dumps(lenet5(16).to_dict()))
-    Record("s1", "ca", "analysis", "ok", observations=bigger).write(folder.records)
+    seen(folder, "analysis", lenet5(16))
     text = layers.read_text(encoding="utf-8")
-    assert report(folder) != first
+    assert page_of(folder) != first
     assert layers.read_text(encoding="utf-8") != text
 
     left = folder.path / "artifacts" / "ca" / "trace.json.gz"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"")
-    assert "artifacts/ca/trace.json.gz" in report(folder)
+    assert "artifacts/ca/trace.json.gz" in page_of(folder)
     (folder.records / "ca" / "operators-r0.json").unlink()
-    assert "operators/ca.csv" not in report(folder)
+    assert "operators/ca.csv" not in page_of(folder)
 
 
 def test_a_combination_is_named_by_the_axes_that_vary(tmp_path: Path) -> None:
-    folder = measured(tmp_path / "sweep", "analysis")
-    report(folder)
+    folder = observed_by(tmp_path / "sweep", "analysis")
+    page_of(folder)
     layers = folder.path / "layers" / "ca.html"
     assert "<title>model=a</title>" in layers.read_text(encoding="utf-8")
     write_json(folder.plan, fake_plan({"a": {}}).to_dict())  # a search has more combinations with time
-    report(folder)
+    page_of(folder)
     assert "<title>model=a, backend=fake, " in layers.read_text(encoding="utf-8")
 
 
-def finished(path: Path, batches: dict[str, int], status: Status = "ok") -> Folder:
-    """A folder of the combinations ca and cb, of which some have an analysis."""
-    folder = sweep_folder(path, fake_plan({"a": {}, "b": {}}))
-    for id, batch in batches.items():
-        seen = json.loads(json.dumps(lenet5(batch).to_dict()))
-        Record("s1", id, "analysis", status, observations=seen).write(folder.records)
-    return folder
-
-
 def test_every_analysis_is_written_and_can_be_chosen(tmp_path: Path) -> None:
-    folder = finished(tmp_path, {"ca": 1, "cb": 8})
-    page = write_reports(folder, comparison_of(folder)).read_text(encoding="utf-8")
-    assert {p.name for p in (tmp_path / "layers").iterdir()} == {"ca.csv", "ca.html", "cb.csv", "cb.html"}
-    with (tmp_path / "layers" / "cb.csv").open(newline="", encoding="utf-8") as file:
-        assert sum(int(row["macs"]) for row in csv.DictReader(file)) == 8 * 416_520
-    assert "model=b</h1>" in (tmp_path / "layers" / "cb.html").read_text(encoding="utf-8")
-    found = re.search(r'id="layers-data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    assert [item["label"] for item in json.loads(found[1])["tables"]] == ["model=a", "model=b"]
-
-
-def test_combinations_without_a_table_are_left_out(tmp_path: Path) -> None:
-    folder = finished(tmp_path, {"cb": 8})
+    folder = observed_by(tmp_path)
+    seen(folder, "analysis", lenet5(8), "cb")
     assert (observed(folder, "ca").layers, observed(folder, "cb").layers) == (None, lenet5(8))
-    write_reports(folder, comparison_of(folder))
-    assert {p.name for p in (tmp_path / "layers").iterdir()} == {"cb.csv", "cb.html"}
+    page_of(folder)
+    assert names(folder, "layers/*") == ["layers/cb.csv", "layers/cb.html"]
+    seen(folder, "analysis", lenet5(1))
+    page = page_of(folder)
+    assert names(folder, "layers/*") == [f"layers/{name}" for name in ("ca.csv", "ca.html", "cb.csv", "cb.html")]
+    assert sum(int(row["macs"]) for row in lines(folder.path / "layers" / "cb.csv")) == 8 * 416_520
+    assert "model=b</h1>" in (folder.path / "layers" / "cb.html").read_text(encoding="utf-8")
+    assert [item["label"] for item in data_of(page, "layers-data")["tables"]] == ["model=a", "model=b"]
 
 
-def test_a_sweep_without_any_has_no_section(tmp_path: Path) -> None:
-    folder = finished(tmp_path, {"ca": 1}, "failed")
-    page = write_reports(folder, comparison_of(folder)).read_text(encoding="utf-8")
+def test_a_sweep_whose_analysis_failed_has_no_layers(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path)
+    seen(folder, "analysis", lenet5(1), status="failed")
+    assert "layers-data" not in page_of(folder)
     assert not (tmp_path / "layers").exists()
-    assert "layers-data" not in page

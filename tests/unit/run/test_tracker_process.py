@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,11 +38,11 @@ from sweeprof.run.tracker_process import (
     viewing_command,
 )
 from sweeprof.storage import Folder
-from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker
+from sweeprof.tracking import MLFLOW, Links, SweepInfo, SweepOutcome, Tracker
 
 SCRIPTED = """
 import os, signal, sys, time
-from sweeprof.tracking import Links, Tracker
+from sweeprof.tracking import MLFLOW, Links, Tracker
 class Scripted(Tracker):
     def __init__(self, on_open, on_close, output):
         self.on_open, self.on_close = on_open, on_close
@@ -96,11 +95,9 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def make(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(folder: Folder, write_module: Callable[[str, str], None]) -> Make:
     """A real process with a tracker that runs the given lines when it is opened and closed."""
-    (tmp_path / "scripted.py").write_text(SCRIPTED)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    write_module("scripted", SCRIPTED)
 
     def made(on_open: str = "pass", on_close: str = "pass") -> TrackerProcess:
         config = {"_target_": "scripted.Scripted", "on_open": on_open, "on_close": on_close}
@@ -113,6 +110,12 @@ def make(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
 def stored(folder: Folder) -> dict[str, Any]:
     found: dict[str, Any] = read_json(folder.tracking)
     return found
+
+
+def running() -> list[psutil.Process]:
+    """The processes that talk to trackers."""
+    children = psutil.Process().children()
+    return [child for child in children if "sweeprof.run.tracker_process" in " ".join(child.cmdline())]
 
 
 def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: Folder) -> None:
@@ -129,9 +132,8 @@ def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: F
 
 @pytest.mark.slow
 def test_a_tracker_that_is_not_installed_is_told(folder: Folder) -> None:
-    with TrackerProcess(
-        StoredTracker({"_target_": "not_installed.Tracker"}, confined=False), folder, trust=True
-    ) as process:
+    tracker = StoredTracker({"_target_": "not_installed.Tracker"}, confined=False)
+    with TrackerProcess(tracker, folder, trust=True) as process:
         process.open(folder.read_plan())
         assert process.opened(60) is None
         assert "not_installed" in str(process.trouble)
@@ -141,7 +143,7 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
     with make() as process:
         process.open(folder.read_plan())
         assert process.opened(60) == Links(False, "opened")
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker_process" in " ".join(c.cmdline()))
+        (child,) = running()
         child.kill()
         child.wait(10)
         assert process.close("finished") == Links(False, "closed with 2, finished")
@@ -164,20 +166,11 @@ def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
     [
         pytest.param("time.sleep(600)", (1, 600), "the tracker made no progress for 1 s", marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGSTOP)", (1, 600), "the tracker made no progress for 1 s"),
-        (
-            "while True: time.sleep(0.1); self.on_progress()",
-            (30, 2),
-            "the tracker did not finish within 2 s",
-        ),
+        ("while True: time.sleep(0.1); self.on_progress()", (30, 2), "the tracker did not finish within 2 s"),
     ],
 )
 def test_the_time_at_the_end_of_a_sweep_is_bounded(
-    make: Make,
-    folder: Folder,
-    monkeypatch: pytest.MonkeyPatch,
-    on_close: str,
-    limits: tuple[float, float],
-    trouble: str,
+    make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch, on_close: str, limits: tuple[int, int], trouble: str
 ) -> None:
     idle_s, limit_s = limits
     monkeypatch.setattr(tracker_process, "IDLE_S", idle_s)
@@ -186,7 +179,7 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
         opened = process.opened(60)
         assert process.close("finished", limit_s) == opened
         assert process.trouble == trouble
-        assert not any("sweeprof.run.tracker_process" in " ".join(c.cmdline()) for c in psutil.Process().children())
+        assert running() == []
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
 
 
@@ -208,7 +201,7 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
     measured: list[float] = []
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker_process" in " ".join(c.cmdline()))
+        (child,) = running()
         run_shard(folder, 0)
         measured.append(time.monotonic())
         assert child.is_running()
@@ -269,7 +262,7 @@ def test_without_a_tracker_nothing_is_started(folder: Folder) -> None:
     assert stored(folder)["sent"] is None
 
 
-MLFLOW: Json = {"_target_": "sweeprof.tracking.mlflow.MlflowTracker", "uri": None}
+LOCAL: Json = {"_target_": MLFLOW, "uri": None}
 
 
 def sweep(output: Path, stamp: str = "2026-11-22_10-00-00Z", name: str = "a") -> Folder:
@@ -279,7 +272,7 @@ def sweep(output: Path, stamp: str = "2026-11-22_10-00-00Z", name: str = "a") ->
 
 def test_the_command_that_sends(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "with space")
-    keep_config(folder, MLFLOW)
+    keep_config(folder, LOCAL)
     assert sending_command(folder) == f"sweeprof sync '{folder.path}'"
 
 
@@ -292,7 +285,7 @@ def test_the_command_that_sends(tmp_path: Path) -> None:
 )
 def test_a_password_is_left_to_the_user(uri: str, shown: str, tmp_path: Path) -> None:
     folder = sweep(tmp_path)
-    keep_config(folder, {**MLFLOW, "uri": uri})
+    keep_config(folder, {**LOCAL, "uri": uri})
     assert "secret" not in folder.tracking.read_text()
     assert read_json(folder.tracking)["complete"] is False
     assert sending_command(folder) == f"sweeprof sync {folder.path} 'uri={shown}'"
@@ -300,25 +293,25 @@ def test_a_password_is_left_to_the_user(uri: str, shown: str, tmp_path: Path) ->
 
 def test_what_is_measured_anew_is_to_be_sent_anew(tmp_path: Path) -> None:
     folder = sweep(tmp_path)
-    keep_config(folder, MLFLOW)
+    keep_config(folder, LOCAL)
     note_sent(folder, None)
     assert read_json(folder.tracking)["sent"]
     keep_config(folder, {"_target_": None})
     stored = read_json(folder.tracking)
-    assert (stored["config"], stored["sent"]) == (MLFLOW, None)
+    assert (stored["config"], stored["sent"]) == (LOCAL, None)
 
 
 def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "with space")
-    keep_config(folder, MLFLOW)
+    keep_config(folder, LOCAL)
     shown = f"sweeprof ui '{folder.path}'"
     assert viewing_command(folder) == shown
     assert viewing_command(folder, "sqlite:///other.db") == "mlflow server --backend-store-uri sqlite:///other.db"
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
-    keep_config(folder, {**MLFLOW, "uri": elsewhere})
+    keep_config(folder, {**LOCAL, "uri": elsewhere})
     assert viewing_command(folder) == f"MLFLOW_TRACKING_URI={elsewhere} {shown}"
     assert sending_command(folder) == f"sweeprof sync '{folder.path}' uri={elsewhere}"
-    keep_config(folder, {**MLFLOW, "uri": "postgresql://me:secret@host/db"})
+    keep_config(folder, {**LOCAL, "uri": "postgresql://me:secret@host/db"})
     assert viewing_command(folder) == f"MLFLOW_TRACKING_URI='postgresql://***@host/db' {shown}"
 
 
@@ -336,7 +329,7 @@ def test_a_login_that_is_not_stored_may_be_in_the_environment(
     for name in ("USERNAME", "PASSWORD", "TOKEN"):
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
     folder = sweep(tmp_path)
-    keep_config(folder, {**MLFLOW, "uri": uri})
+    keep_config(folder, {**LOCAL, "uri": uri})
     stored = read_json(folder.tracking)
     assert (reachable(stored) is None) == ("secret" in uri)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
@@ -344,11 +337,11 @@ def test_a_login_that_is_not_stored_may_be_in_the_environment(
     assert (found and found["uri"]) == known
 
 
-@pytest.mark.parametrize("again", [MLFLOW, {"_target_": None}])
+@pytest.mark.parametrize("again", [LOCAL, {"_target_": None}])
 def test_how_measuring_ended_is_noted_until_it_goes_on(again: Json, tmp_path: Path) -> None:
     folder = sweep(tmp_path)
     assert noted_ending(folder) is None
-    keep_config(folder, MLFLOW)
+    keep_config(folder, LOCAL)
     assert noted_ending(folder) is None
     note_ending(folder, "interrupted", "why")
     note_sent(folder, "away")
@@ -359,7 +352,7 @@ def test_how_measuring_ended_is_noted_until_it_goes_on(again: Json, tmp_path: Pa
 
 def test_what_was_sent_once_stays_sent(tmp_path: Path) -> None:
     folder = sweep(tmp_path)
-    keep_config(folder, MLFLOW)
+    keep_config(folder, LOCAL)
     note_sent(folder, None)
     sent = read_json(folder.tracking)["sent"]
     note_sent(folder, "another server is away")
@@ -383,10 +376,10 @@ def test_what_is_still_to_be_sent(tmp_path: Path) -> None:
         sweep(tmp_path, f"2026-11-22_10-00-0{number}Z", "ab"[number % 2]) for number in range(6)
     )
     for folder in (sent, old, new, measured):
-        keep_config(folder, MLFLOW)
+        keep_config(folder, LOCAL)
     keep_config(untracked, {"_target_": None})
     note_sent(sent, None)
     note_sent(old, "away")
-    write_json(broken.tracking, {"config": MLFLOW, "complete": True})  # as earlier versions did
+    write_json(broken.tracking, {"config": LOCAL, "complete": True})  # as earlier versions did
     with driver_lock(measured.path):
         assert unsent(tmp_path) == [old, new]

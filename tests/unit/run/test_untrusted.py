@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -58,15 +57,10 @@ def _no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def evil(tmp_path: Path, write_module: Callable[[str, str], None]) -> Path:
     """A folder on the search path with a module that leaves a mark when it is imported."""
-    folder = tmp_path / "path"
-    folder.mkdir()
-    (folder / "evil.py").write_text(EVIL)
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.delitem(sys.modules, "evil", raising=False)
-    return folder
+    write_module("evil", EVIL)
+    return tmp_path
 
 
 @pytest.fixture
@@ -75,9 +69,8 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def tracked(folder: Folder, complete: bool = True, **config: Any) -> None:
-    write_json(
-        folder.tracking, {"config": {"_target_": MLFLOW, "uri": None, **config}, "complete": complete, "sent": None}
-    )
+    config = {"_target_": MLFLOW, "uri": None, **config}
+    write_json(folder.tracking, {"config": config, "complete": complete, "sent": None})
 
 
 def change_plan(folder: Folder, change: Callable[[Json], object]) -> None:
@@ -106,7 +99,7 @@ def test_commands_that_read_a_folder_import_nothing_that_it_names(
     code = main([str(folder.path), *words])
     err = capsys.readouterr().err
     assert "Traceback" not in err
-    assert [path.name for path in evil.iterdir()] == ["evil.py"]
+    assert not any((evil / mark).exists() for mark in ("imported", "called"))
     if command != "tag":  # which reads the plan's id alone
         assert (code, err.startswith("error: ")) == (1, True)
         assert command == "ui" or "evil." in err
@@ -116,20 +109,23 @@ def test_commands_that_read_a_folder_import_nothing_that_it_names(
 def test_pruning_imports_nothing_either(folder: Folder, evil: Path) -> None:
     change_plan(folder, everywhere)
     tracked(folder, _target_="evil.Tracker")
-    newer = folder.path.with_name("2026-11-22_11-00-00Z")
-    shutil.copytree(folder.path, newer)
+    shutil.copytree(folder.path, folder.path.with_name("2026-11-22_11-00-00Z"))
     prune(["test", "--keep", "1", "--output", str(folder.path.parents[1])])
-    assert [path.name for path in evil.iterdir()] == ["evil.py"]
+    assert not any((evil / mark).exists() for mark in ("imported", "called"))
+
+
+MINE = """
+import sweeprof
+@sweeprof.metric(name="own/one", unit="", better=None)
+def one(batch_size): return 1
+"""
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
 def test_who_trusts_the_folder_gets_its_metrics(
-    command: str, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, folder: Folder, write_module: Callable[[str, str], None]
 ) -> None:
-    (tmp_path / f"mine_{command}.py").write_text(
-        "import sweeprof\n@sweeprof.metric(name='own/one', unit='', better=None)\ndef one(batch_size): return 1\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    write_module(f"mine_{command}", MINE)
     change_plan(folder, lambda plan: plan["metrics"].append({"_target_": f"mine_{command}.one"}))
     with pytest.raises(UserError, match=r"is code outside sweeprof, .*--trust"):
         read_sweep(folder.path, "x", "NEW")
@@ -138,7 +134,6 @@ def test_who_trusts_the_folder_gets_its_metrics(
         assert "own/one" in (folder.path / "comparison.json").read_text()
     else:
         assert "own/one" in [metric.name for metric in read_sweep(folder.path, "x", "NEW", trust=True).metrics]
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize("id", ["../../x", "/tmp/x", "a/b", "..", ".hidden", "", "c1\n", "x" * 100, "ø", 3, None])
@@ -300,7 +295,7 @@ def test_artifacts_stay_where_the_sweeps_are(folder: Folder, tmp_path: Path) -> 
     )
 
 
-COMMANDS = {
+WORDS = {
     "report": ["report", "DIR"],
     "compare": ["compare", "DIR", "DIR"],
     "tag": ["compare", "DIR", "--tag", "nightly"],
@@ -315,7 +310,6 @@ COMMANDS = {
 }
 CONNECTS = {("ray", "collect"), ("http", "collect"), ("http", "sync"), ("http", "ui"), ("baseline", "collect")}
 """Of one's own folder: what these commands are for."""
-GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 LOGIN = "CANARY"
 
 
@@ -380,26 +374,21 @@ def write_folder(home: Path, kind: str, listener: Listener) -> Folder:
     path = home / "outputs" / "test" / "2026-11-22_10-00-00Z"
     folder = sweep_folder(path, fake_plan({"a": {}}, ["analysis"], limits={"locks": str(home.with_name("locks"))}))
     Record("s1", "ca", "analysis", "ok").write(folder.records)
-    resources: Json = {**dict.fromkeys(RESOURCES), "cpus": 1, "options": {}}
-    settings: Json = {
-        **dict.fromkeys(RESOURCES),
-        "scheduler": "ray" if kind == "ray" else None,
-        "address": listener.address,
-        "options": {},
-        "poll_s": 0.1,
-    }
+    resources: Json = {**dict.fromkeys(RESOURCES), "options": {}}
+    scheduler = "ray" if kind == "ray" else None
+    settings: Json = {**resources, "scheduler": scheduler, "address": listener.address, "poll_s": 0.1}
+    resources["cpus"] = 1
     plan = read_json(folder.plan)
     plan["cluster"] = {"settings": settings, "resources": [resources]}
     if kind == "baseline":
-        against = {"label": "x", "file": str(GOLDEN), "sweep_id": "s0"}
-        plan["compare"]["against"] = against
+        plan["compare"]["against"] = {"label": "x", "file": str(GOLDEN), "sweep_id": "s0"}
     write_json(folder.plan, plan)
     if kind == "ray":
         jobs = Jobs(folder.path)
         jobs.keep(jobs.new("test", [0], resources), "#!/bin/bash\n")
     uri = {"http": f"http://{listener.address}", "database": f"postgresql://{listener.address}/x"}.get(kind)
     target = MLFLOW if uri else None
-    write_json(folder.tracking, {"config": {"_target_": target, "uri": uri}, "complete": True, "sent": None})
+    tracked(folder, _target_=target, uri=uri)
     shutil.copytree(folder.path, path.with_name("2026-11-22_11-00-00Z"))
     return folder
 
@@ -414,7 +403,7 @@ def belong_to_another(folder: Folder, how: str) -> None:
 
 
 def ran(home: Path, folder: Folder, command: str, *more: str, call: Command = call_command) -> Ran:
-    return call(home, *(word.replace("DIR", str(folder.path)) for word in COMMANDS[command]), *more)
+    return call(home, *(word.replace("DIR", str(folder.path)) for word in WORDS[command]), *more)
 
 
 def used(kind: str, folder: Folder, listener: Listener) -> bool:
@@ -426,7 +415,7 @@ def used(kind: str, folder: Folder, listener: Listener) -> bool:
     "how", [pytest.param("owner", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")), "mode"]
 )
 @pytest.mark.parametrize("kind", ["ray", "http", "database", "baseline"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WORDS)
 def test_no_command_uses_an_address_that_only_the_folder_of_another_user_names(
     command: str, kind: str, how: str, home: Path, listener: Listener
 ) -> None:
