@@ -300,9 +300,7 @@ def _replaced_by_a_file(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("remove", [shutil.rmtree, _moved_away, _replaced_by_a_file, lambda f: shutil.rmtree(f.parent)])
 @pytest.mark.parametrize("metrics", ["metrics.select=[params/total]", "metrics=latency"])
-def test_a_folder_that_is_removed_while_it_is_measured_is_one_message(
-    tmp_path: Path, remove: Callable[[Path], None], metrics: str
-) -> None:
+def test_a_folder_that_is_removed_is_one_message(tmp_path: Path, remove: Callable[[Path], None], metrics: str) -> None:
     with running_command(tmp_path, *FAKE, metrics, "batch_size=range(1,60)", "name=gone") as process:
         record = wait_for(lambda: next(tmp_path.glob("outputs/gone/*/records/*/*.json"), None), process)
         assert record is not None
@@ -355,7 +353,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a 
 @only_root
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["fork", pytest.param("inline", marks=pytest.mark.thorough)])
-def test_a_full_disk_ends_the_sweep_in_one_line_and_nothing_is_lost(
+def test_a_full_disk_is_one_line_and_loses_nothing(
     sweeprof: Command, disk: Callable[[str], Path], isolation: str
 ) -> None:
     place = disk("256k")

@@ -30,17 +30,13 @@ def every(number: int, fault: Fault) -> Callable[[str, str, int], Fault]:
         pytest.param("twice", marks=pytest.mark.thorough),
     ],
 )
-def test_requests_that_fail_now_and_then(
-    fault: Fault, front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
-) -> None:
+def test_requests_that_fail(fault: Fault, front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     front.fault = every(5, fault)
     assert sync(tmp_path, folder, front.url) == (0, "")
     assert_whole(server.url, folder)
 
 
-def test_every_answer_to_the_making_of_a_run_is_lost_once(
-    front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
-) -> None:
+def test_each_answer_to_making_a_run_is_lost(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     made = Counter[str]()
 
     def lose(method: str, path: str, number: int) -> Fault:
@@ -67,7 +63,7 @@ def test_a_request_that_hangs_is_asked_again(front: Proxy, server: MlflowServer,
         pytest.param(404, "404", marks=pytest.mark.thorough),
     ],
 )
-def test_a_server_that_refuses_is_not_asked_again(
+def test_a_server_that_refuses_is_asked_once(
     status: int, said: str, front: Proxy, folder: Path, tmp_path: Path
 ) -> None:
     front.fault = lambda method, path, number: status
@@ -80,9 +76,7 @@ def test_a_server_that_refuses_is_not_asked_again(
 
 
 @pytest.mark.thorough
-def test_a_server_that_never_answers_is_given_up_and_served_later(
-    front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
-) -> None:
+def test_a_silent_server_is_served_later(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     front.fault = lambda method, path, number: "hang"
     code, err = sync(tmp_path, folder, front.url)
     assert (code, "the tracker made no progress for 120 s" in err) == (2, True), err

@@ -111,7 +111,7 @@ def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Calla
             starting.join()
 
 
-def test_the_server_is_restarted_while_it_is_sent_to(
+def test_a_server_restarted_while_it_is_sent_to(
     front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
 ) -> None:
     with restarted_at(20, front, lambda: server.end(signal.SIGKILL), server.up):
@@ -137,9 +137,7 @@ def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_a_server_that_is_there_only_at_the_end_gets_everything(
-    front: Proxy, server: MlflowServer, tmp_path: Path
-) -> None:
+def test_a_server_that_is_there_only_at_the_end_gets_all(front: Proxy, server: MlflowServer, tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     front.fault = lambda method, path, number: 503
     with running_command(tmp_path, *WAITS, f"tracking.uri={front.url}") as process:
@@ -156,9 +154,7 @@ def test_a_server_that_is_there_only_at_the_end_gets_everything(
     assert_whole(server.url, folder)
 
 
-def test_after_a_killed_driver_the_run_is_closed_when_the_sweep_is_resumed(
-    server: MlflowServer, tmp_path: Path
-) -> None:
+def test_after_a_killed_driver_the_run_is_closed_by_resuming(server: MlflowServer, tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
 
     def is_there() -> bool:

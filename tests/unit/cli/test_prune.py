@@ -178,9 +178,7 @@ def test_what_is_no_sweep_stays(output: Path) -> None:
     assert len(list((output / "nightly").iterdir())) == 7
 
 
-def test_a_crash_amid_it_leaves_no_half_of_a_sweep(
-    output: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_a_crash_leaves_no_half_of_a_sweep(output: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     def first_file_only(path: Path) -> None:
         (path / "records" / "a.json").unlink()
         raise KeyboardInterrupt
@@ -198,9 +196,7 @@ def test_a_crash_amid_it_leaves_no_half_of_a_sweep(
     assert f"removed  {left}  37 B  begun by an earlier run\n" in capsys.readouterr().out
 
 
-def test_what_cannot_be_removed_is_told_and_keeps_no_other(
-    output: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_what_cannot_be_removed_keeps_no_other(output: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     real = shutil.rmtree
 
     def refusing(path: Path, **options: Any) -> None:

@@ -111,7 +111,7 @@ def test_one_sweep_that_cannot_be_sent_keeps_no_other_back(tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-def test_an_address_with_its_password_goes_to_the_sweeps_of_that_address_alone(
+def test_an_address_goes_to_the_sweeps_of_that_address_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = "http://me:pa55word@lab:5000"
@@ -134,7 +134,7 @@ def test_a_login_in_the_environment_spares_the_address(tmp_path: Path, monkeypat
     assert address(server) == LAB
 
 
-def test_a_sweep_whose_jobs_run_is_left_to_collect(
+def test_running_jobs_are_left_to_collect(
     tmp_path: Path, slurm: ScriptedSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = sweep(tmp_path, "a", LAB)
@@ -208,7 +208,7 @@ def test_a_sweep_of_this_host(folder: Folder, capsys: pytest.CaptureFixture[str]
     assert "was not measured by jobs of a cluster" in capsys.readouterr().err
 
 
-def test_a_tracker_whose_password_is_not_stored(
+def test_a_password_that_is_not_stored(
     slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_config(folder, {"_target_": MLFLOW, "uri": "http://me:pa55@lab:5000"})

@@ -87,9 +87,7 @@ def test_a_password_that_is_not_kept_is_asked_for(sweep: Path, said: Said) -> No
     assert "had a password, which is not stored; set MLFLOW_TRACKING_URI" in err
 
 
-def test_a_server_that_does_not_answer_is_named_without_its_password(
-    sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_named_without_password(sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
     code, err = said(sweep)
@@ -109,7 +107,7 @@ def test_a_mistake_on_the_command_line_is_code_1(words: list[str], sweep: Path, 
     assert words[0] in err
 
 
-def test_a_database_that_refuses_the_connection_is_named_without_its_password(
+def test_a_refusing_database_is_named_without_password(
     sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg")
@@ -170,7 +168,7 @@ def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environm
     assert Answering.authorizations == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
 
 
-def test_a_server_that_only_the_folder_names_is_not_told_the_login(
+def test_a_server_of_the_folder_gets_no_login(
     sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
@@ -188,7 +186,7 @@ def test_a_server_that_only_the_folder_names_is_not_told_the_login(
     assert Answering.authorizations == [None, login]
 
 
-def test_a_login_of_the_environment_stands_for_one_that_is_not_kept(
+def test_a_login_of_the_environment_is_used(
     sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with answering(401) as port:
@@ -198,9 +196,7 @@ def test_a_login_of_the_environment_stands_for_one_that_is_not_kept(
     assert Answering.authorizations == [login]
 
 
-def test_the_login_of_the_environment_is_not_for_whoever_listens_on_this_machine(
-    sweep: Path, said: Said, login: str
-) -> None:
+def test_the_login_is_not_for_whoever_listens_on_this_machine(sweep: Path, said: Said, login: str) -> None:
     (sweep.parents[1] / "mlflow.db").touch()
     sent(sweep, None)
     with answering(404) as port:
@@ -210,9 +206,7 @@ def test_the_login_of_the_environment_is_not_for_whoever_listens_on_this_machine
     assert Answering.of_health == [None]
 
 
-def test_a_server_that_names_another_gives_it_no_password(
-    sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_server_gets_no_password(sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Redirected) as other, served(other), answering(302) as port:
         Answering.location = f"http://localhost:{other.server_address[1]}/"
         sent(sweep, f"http://127.0.0.1:{port}")

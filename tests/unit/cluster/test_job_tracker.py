@@ -94,7 +94,7 @@ def test_what_is_refused_for_now_is_submitted_as_tasks_end(slurm: ScriptedSlurm,
 
 
 @pytest.mark.parametrize("step_s", [-7200.0, 0.0, 7200.0])
-def test_only_what_this_task_was_measuring_is_blamed(
+def test_only_its_own_trial_is_blamed(
     slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     """Whatever the clock of its node was set to meanwhile, or that of another node shows."""
@@ -163,9 +163,7 @@ def test_jobs_are_cancelled_also_where_the_queue_is_not_told(slurm: ScriptedSlur
     assert all(submission.revoked for submission in tracker.jobs.all())
 
 
-def test_the_user_s_view_of_the_queue_hides_nothing(
-    slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_user_s_view_hides_nothing(slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_PARTITION", "mine")
     tracker, _, _ = submitted(folder)
     tracker.update()
@@ -173,9 +171,7 @@ def test_the_user_s_view_of_the_queue_hides_nothing(
     assert all("--all" in asked for asked in slurm.told("squeue"))
 
 
-def test_tasks_that_fail_for_one_cause_before_anything_is_measured_stop_the_sweep(
-    slurm: ScriptedSlurm, folder: Folder
-) -> None:
+def test_tasks_that_fail_for_one_cause_at_first_stop_the_sweep(slurm: ScriptedSlurm, folder: Folder) -> None:
     tracker, first, second = submitted(folder)
     for place, id in enumerate(("ca", "cc")):
         began(tracker, first, place)
@@ -353,7 +349,7 @@ def test_ctrl_c_is_one_also_where_slurm_does_not_answer(
     assert "scancel 1 2" in caplog.text
 
 
-def test_an_sbatch_that_is_interrupted_is_cancelled_if_it_was_heard(
+def test_an_interrupted_sbatch_is_cancelled(
     slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> str:

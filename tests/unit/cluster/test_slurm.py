@@ -108,9 +108,7 @@ def test_the_default_memory_of_a_partition() -> None:
     assert parsed_default_memory(PARTITIONS, "", "missing", 2) is None
 
 
-def test_a_partition_whose_default_is_too_little_is_asked_for_what_frameworks_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_is_asked_for_what_frameworks_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = ScriptedSlurm(tmp_path, monkeypatch)
     (slurm.path / "partitions").write_text(PARTITIONS)
     need: dict[str, Any] = {

@@ -395,9 +395,7 @@ def test_no_command_waits_for_what_is_not_a_file(
         assert line == f"error: DIR: '{path}' is not a regular file: remove it."
 
 
-def test_a_plan_that_is_not_a_file_is_no_sweep_to_prune_or_to_be_the_last(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_that_is_not_a_file_is_no_sweep(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     folder.plan.unlink()
     os.mkfifo(folder.plan)
     output = str(folder.output)

@@ -124,7 +124,7 @@ def test_one_child_after_the_other(shared: ForkServer, tmp_path: Path) -> None:
         ({"no_such_argument": 1}, "failed", None),
     ],
 )
-def test_a_trial_that_raises_ends_well(
+def test_raising_is_fine(
     shared: ForkServer, tmp_path: Path, model: dict[str, Any], status: str, reason: str | None
 ) -> None:
     request = request_of(tmp_path, **model)
@@ -261,9 +261,7 @@ def test_a_stopped_trial_is_ended_by_its_limit(shared: ForkServer, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_an_idle_fork_server_that_is_stopped_or_dies_is_replaced_and_costs_no_trial(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_an_idle_fork_server_that_is_stopped_or_dies_is_replaced(tmp_path: Path, number: signal.Signals) -> None:
     with WorkerPool("fork", tmp_path / "logs") as pool:
         assert pool.run(request_of(tmp_path)) == ProcessExit(0)
         ((idle,),) = pool._free.values()
@@ -326,7 +324,7 @@ ForkServer(["slow_module"], {}, pathlib.Path(sys.argv[1], "fork-server.log")).wa
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_fork_server_whose_driver_is_killed_during_the_import_exits(
+def test_a_fork_server_exits_if_its_driver_is_killed(
     tmp_path: Path, importer: Callable[[], int], stopped: bool
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)]) as driver:

@@ -77,9 +77,7 @@ def test_a_record_keeps_both_ends_of_a_long_error(failed: Folder) -> None:
         assert not FORBIDDEN.search(record.reason + record.traceback)
 
 
-def test_reports_and_the_terminal_show_names_and_reasons_as_plain_text(
-    failed: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_and_reasons_are_shown_as_plain_text(failed: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     assert report([str(failed.path)]) == 0
     printed = capsys.readouterr()
     assert "ValueError" in printed.out

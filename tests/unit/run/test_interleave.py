@@ -237,9 +237,7 @@ def test_a_trial_group_without_one_of_its_records_is_run_again_as_a_whole(tmp_pa
     assert ids["a1"][0] != ids["a1"][1] == ids["b1"][1]
 
 
-def test_a_participant_whose_fork_server_is_lost_is_lost_and_the_other_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_participant_is_lost_with_its_fork_server_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = WorkerPool.run
 
     def breaks(self: Any, request: Request) -> ProcessExit:
@@ -280,7 +278,7 @@ def test_a_participant_or_its_fork_server_that_is_stopped_ends_and_the_others_go
 
 
 @pytest.mark.parametrize("stage", ["_admit", "_take_turns"])
-def test_an_interrupted_interleaved_run_leaves_no_record_and_no_process(
+def test_an_interrupted_interleaved_run_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     def interrupted(self: Any, *_: Any) -> None:

@@ -153,9 +153,7 @@ def test_what_was_measured_before_a_job_died_is_kept(tmp_path: Path) -> None:
     assert begun(folder.events) == {("cb", "timing", 0)}  # which reports show as lost
 
 
-def test_shards_that_run_when_the_launcher_fails_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_that_run_when_a_launcher_fails_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "PROBE_S", 0.05)
     folder = sweep_folder(tmp_path / "sweep", PLAN)
     held = locks.work_lock(folder.path)

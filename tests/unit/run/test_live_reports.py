@@ -126,7 +126,7 @@ def test_a_full_disk_does_not_end_the_driver_of_a_cluster(
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_report_of_a_killed_sweep_has_every_row_that_exists(
+def test_the_report_of_a_killed_sweep_has_all_rows(
     tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of("fork", "abcd", 3))

@@ -299,9 +299,7 @@ def test_a_folder_that_was_removed_is_made_again_for_the_next_turn(folder: Path)
 
 @pytest.mark.parametrize("name", ["gate.lock", "host.lock"])
 @pytest.mark.parametrize("kind", ["link", "broken link", "fifo", "socket", "device"])
-def test_a_lock_that_is_no_plain_file_is_refused_at_once_and_its_target_left_alone(
-    folder: Path, kind: str, name: str
-) -> None:
+def test_a_lock_that_is_no_plain_file_is_refused_and_left_alone(folder: Path, kind: str, name: str) -> None:
     if kind == "device" and os.getuid() != 0:
         pytest.skip("only root can make a device")
     folder.mkdir()
@@ -356,9 +354,7 @@ NOTES: list[tuple[object, str | None]] = [
 
 
 @pytest.mark.parametrize(("content", "shown"), NOTES)
-def test_what_others_write_into_notes_is_checked_and_printable(
-    folder: Path, content: object, shown: str | None
-) -> None:
+def test_what_others_write_into_notes_is_checked(folder: Path, content: object, shown: str | None) -> None:
     mine = turns(folder)
     with (folder / NOTE).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -412,9 +408,7 @@ def test_reports_are_written_without_their_lock_after_a_while_and_say_who_holds_
     assert without.endswith(": going on without it")
 
 
-def test_a_folder_whose_trials_another_program_locks_is_in_use_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_program_locks_is_in_use_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "ENDING_S", 0.2)
     with (
         locked_by_another(tmp_path / "work.lock", "s") as pid,
@@ -504,9 +498,7 @@ def blank(device: str, pass_name: PassName = "timing") -> Record:
         ("MIG-5", ["MIG-5"], ["number-MIG-5"]),
     ],
 )
-def test_what_a_scheduler_hands_out_is_kept(
-    root: Path, inherited: str | None, tokens: list[str], uuids: list[str]
-) -> None:
+def test_what_schedulers_give_is_kept(root: Path, inherited: str | None, tokens: list[str], uuids: list[str]) -> None:
     found = visible_gpus(root, inherited)
     assert [gpu.token for gpu in found] == tokens
     assert [gpu.uuid for gpu in found] == uuids
@@ -564,7 +556,7 @@ def test_a_bout_on_several_devices_has_the_whole_host(root: Path, host: HostLock
         assert (place.gpu, place.environment) == (None, {})
 
 
-def test_the_processes_of_two_shards_see_different_gpus(
+def test_processes_of_two_shards_see_different_gpus(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "SYSTEM", root)
@@ -598,7 +590,7 @@ PROGRAM = "import sys; from pathlib import Path; from sweeprof.run.locks import 
 
 
 @pytest.mark.parametrize(("is_same_session", "code"), [(True, 70), (False, 0)])
-def test_a_process_begins_no_work_for_a_driver_of_its_session_that_is_dead(
+def test_no_process_begins_work_for_a_dead_driver_of_its_session(
     tmp_path: Path, is_same_session: bool, code: int
 ) -> None:
     driver = subprocess.Popen([sys.executable, "-c", ""])

@@ -202,9 +202,7 @@ def test_a_terminal_has_a_bar_below_the_lines(tmp_path: Path) -> None:
     ("decide", "budget_s", "left"),
     [(None, None, "about 40 s left"), ("baseline", None, "at most 40 s left"), ("baseline", 7.0, "at most 7 s left")],
 )
-def test_verdicts_make_the_time_left_a_limit(
-    tmp_path: Path, decide: str | None, budget_s: float | None, left: str
-) -> None:
+def test_verdicts_limit_the_time_left(tmp_path: Path, decide: str | None, budget_s: float | None, left: str) -> None:
     plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=4)
     for combination in plan.combinations:
         combination.config["protocol"]["decide"] = decide

@@ -58,7 +58,7 @@ def test_a_cut_event_is_passed_over_and_the_next_begins_a_line(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("step_s", [-7200.0, 7200.0])
-def test_the_times_of_events_pass_as_a_clock_that_nobody_sets(
+def test_the_times_of_events_follow_no_set_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     real = time.time
@@ -199,9 +199,7 @@ def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> 
         replace_plan(folder, plan, new)
 
 
-def test_what_a_dead_driver_started_does_not_work_under_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_dead_driver_started_does_no_work_under_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with driver_lock(tmp_path):
         mine = os.environ[DRIVER]
     with driver_lock(tmp_path):

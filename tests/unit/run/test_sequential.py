@@ -91,7 +91,7 @@ def test_without_decide_every_combination_gets_all_rounds(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("budget", "least", "most"), [(None, 5, MOST - 1), ("1h", MOST, MOST)])
-def test_what_cannot_be_decided_is_given_up_unless_there_is_a_budget(
+def test_the_undecidable_is_given_up_without_a_budget(
     tmp_path: Path, budget: str | None, least: int, most: int
 ) -> None:
     at_the_threshold = {"base": {"step_s": 0.01}, "near": {"step_s": 0.0105, "spread": 0.05}}

@@ -234,9 +234,7 @@ def test_what_a_trial_has_registered_for_its_end_cannot_keep_the_others_waiting(
         ("stop server", ("lost", "the fork server was stopped (SIGSTOP) for more than 0.1 s; it was replaced")),
     ],
 )
-def test_a_trial_whose_fork_server_ends_is_run_once_more_and_then_lost_alone(
-    tmp_path: Path, way: str, ending: tuple[str, str | None]
-) -> None:
+def test_a_trial_without_fork_server_is_run_once_more(tmp_path: Path, way: str, ending: tuple[str, str | None]) -> None:
     assert outcomes(tmp_path, way) == {way.replace(" ", ""): ending}
 
 

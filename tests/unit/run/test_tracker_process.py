@@ -150,9 +150,7 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
         assert process.trouble is None
 
 
-def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
-    make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_hangs_at_first_is_replaced(make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "OPEN_S", 0.5)
     with make(on_open="time.sleep(600)") as process:
         process.open(folder.read_plan())
@@ -183,9 +181,7 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
 
 
-def test_a_slow_tracker_that_makes_progress_may_finish(
-    make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_tracker_with_progress_may_finish(make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "IDLE_S", 2.0)
     with make(on_close="for _ in range(10): time.sleep(0.25); self.on_progress()") as process:
         process.open(folder.read_plan())
@@ -194,9 +190,7 @@ def test_a_slow_tracker_that_makes_progress_may_finish(
         assert process.trouble is None
 
 
-def test_a_sweep_is_measured_while_its_tracker_hangs(
-    folder: Folder, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_is_measured_while_a_tracker_hangs(folder: Folder, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that the tracker does delays the first measurement, and what follows the last one has its limit."""
     measured: list[float] = []
 
@@ -323,7 +317,7 @@ def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
         ("postgresql://me:secret@host/db", None),
     ],
 )
-def test_a_login_that_is_not_stored_may_be_in_the_environment(
+def test_logins_of_the_environment(
     uri: str, known: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("USERNAME", "PASSWORD", "TOKEN"):

@@ -122,9 +122,7 @@ def one(batch_size): return 1
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
-def test_who_trusts_the_folder_gets_its_metrics(
-    command: str, folder: Folder, write_module: Callable[[str, str], None]
-) -> None:
+def test_with_trust_metrics_are_used(command: str, folder: Folder, write_module: Callable[[str, str], None]) -> None:
     write_module(f"mine_{command}", MINE)
     change_plan(folder, lambda plan: plan["metrics"].append({"_target_": f"mine_{command}.one"}))
     with pytest.raises(UserError, match=r"is code outside sweeprof, .*--trust"):
@@ -137,9 +135,7 @@ def test_who_trusts_the_folder_gets_its_metrics(
 
 
 @pytest.mark.parametrize("id", ["../../x", "/tmp/x", "a/b", "..", ".hidden", "", "c1\n", "x" * 100, "ø", 3, None])
-def test_an_id_that_leads_elsewhere_is_one_clear_error(
-    id: Any, folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_id_that_leads_elsewhere_is_refused(id: Any, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     def change(plan: Json) -> None:
         plan["combinations"][0]["id"] = id
         plan["shards"] = [[id]]
@@ -186,9 +182,7 @@ def test_a_link_in_the_folder_is_refused_before_anything_is_written(
     assert list((tmp_path / "private").iterdir()) == []
 
 
-def test_a_login_goes_to_a_stored_address_only_if_the_user_gives_it(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_login_goes_to_a_stored_address_only_if_it_is_given(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked(folder, uri=SERVER)
     assert stored_tracker(folder, "uri").confined
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
@@ -247,9 +241,7 @@ def test_a_database_is_not_beside_a_sweep_because_both_are_below_the_root(monkey
 @pytest.mark.parametrize(
     "content", ["", "[]", "[" * 100_000, '{"config": [], "complete": true}', '{"config": {"_target_": 3}}']
 )
-def test_a_damaged_tracking_json_is_one_clear_error(
-    content: str, folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_tracking_json_is_one_error(content: str, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     folder.tracking.write_text(content)
     for main in (sync, ui):
         assert main([str(folder.path)]) == 1

@@ -65,9 +65,7 @@ def _errors(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_reports_and_sync_say_that_the_folder_cannot_be_written(
-    place: Path, capsys: pytest.CaptureFixture[str], way: str
-) -> None:
+def test_commands_say_that_the_folder_is_unwritable(place: Path, capsys: pytest.CaptureFixture[str], way: str) -> None:
     (folder,) = place.glob("*/*")
     with WAYS[way](place):
         for main, words in (

@@ -128,9 +128,7 @@ BUILDER: dict[str, Any] = {"_target_": "failing_user.build", "depth": 7}
     ],
     ids=["builder", "dataset"],
 )
-def test_an_error_of_the_user_is_shown_with_its_line_and_log(
-    model: dict[str, Any], dataset: str | None, message: str
-) -> None:
+def test_an_error_of_the_user_has_its_line_and_log(model: dict[str, Any], dataset: str | None, message: str) -> None:
     code, folder, printed = swept(plan_of(model, ["quality", "timing"], ["latency/forward"], dataset))
     assert code == 2
     (row,) = read_back(folder).rows

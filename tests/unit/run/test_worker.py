@@ -117,9 +117,7 @@ def config_of(model: str) -> dict[str, Any]:
     ("model", "status", "reason"),
     [("Raising", "failed", "KeyError: 'mine'"), ("TooLarge", "oom", "MemoryError: no memory")],
 )
-def test_parameters_are_there_if_the_forward_cannot_be_counted(
-    tmp_path: Path, model: str, status: str, reason: str
-) -> None:
+def test_parameters_are_there_if_the_forward_is_uncounted(tmp_path: Path, model: str, status: str, reason: str) -> None:
     record = recorded(tmp_path, Record("s", "c1", "analysis", "crashed", config=config_of(model)))
     assert record.status == status
     assert str(record.reason).startswith(reason)

@@ -72,9 +72,7 @@ def test_requests_to_mlflow_end(behaviour: Behaviour, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_limits")
 @pytest.mark.parametrize("behaviour", ["trickles headers", "trickles", "never stops"])
-def test_the_process_is_killed_if_a_request_does_not_end(
-    behaviour: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_requests_are_killed(behaviour: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "OPEN_S", 8.0)
     folder = sweep_folder(tmp_path / "outputs" / "name" / "sweep", fake_plan({"a": {}}))
     with misbehaving(behaviour) as address:
@@ -166,9 +164,7 @@ def is_begun(folder: Path) -> bool:
     return False
 
 
-def test_a_process_killed_while_it_makes_the_database_leaves_none_that_is_unfinished(
-    tracker_environment: None, tmp_path: Path
-) -> None:
+def test_a_killed_process_leaves_no_unfinished_database(tracker_environment: None, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     program = f"from sweeprof.tracking.connection import connected; connected({uri!r})"
     process = subprocess.Popen([sys.executable, "-c", program])

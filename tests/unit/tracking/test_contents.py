@@ -157,9 +157,7 @@ def test_every_file_of_a_combination_under_a_clear_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"nothing,that\n1,2\n", b"path,call,type\n\xff,0,x\n"])
-def test_what_is_made_of_files_costs_nothing_but_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
-) -> None:
+def test_a_file_that_is_not_made_costs_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
     folder, target = tmp_path / "sweep", tmp_path / "staged"
     put(folder, f"layers/{ID}.csv", content)
     put(folder, f"operators/{ID}.csv", operators_csv(operator_table()).encode())

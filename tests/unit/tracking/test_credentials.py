@@ -126,9 +126,7 @@ def test_no_file_or_command_about_the_tracker_has_the_password(address: str, tmp
 
 @given(address=ADDRESSES)
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_message_has_the_password_however_an_exception_writes_it(
-    address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_message_has_the_password_in_any_spelling(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     forget()
     remember(address)
     user = address.partition("//")[2].rpartition("@")[0]
@@ -210,7 +208,7 @@ def test_a_log_and_a_traceback_have_no_password(monkeypatch: pytest.MonkeyPatch)
     [f"{LEFT}!{RIGHT}", f"{LEFT};{RIGHT}%40", f"{LEFT}<{RIGHT}", f"1#{LEFT}", f"12/{RIGHT}", f"{LEFT}@{RIGHT}"],
 )
 @pytest.mark.parametrize("scheme", ["http", "postgresql"])
-def test_a_whole_sweep_writes_no_password(
+def test_a_sweep_writes_no_password(
     password: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget()

@@ -94,7 +94,7 @@ FAILED = dataclasses.replace(night(21).rows[0], status="failed", reason="no luck
     ],
     ids=["older one sent later", "first resumed", "last resumed", "failed after all", "two of one second"],
 )
-def test_each_sweep_has_a_point_in_its_place(
+def test_each_sweep_is_a_point(
     store: Store, sweeps: list[Comparison], points: list[tuple[int, float]], newest: int
 ) -> None:
     send(store, *sweeps)
@@ -119,9 +119,7 @@ def test_two_beginnings_of_one_history_become_one(store: Store) -> None:
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_what_another_sweep_adds_before_a_run_is_deleted_is_kept(
-    store: Store, monkeypatch: pytest.MonkeyPatch, replaced: bool
-) -> None:
+def test_what_is_added_to_a_deleted_run_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch, replaced: bool) -> None:
     from mlflow.tracking import MlflowClient
 
     send(store, night(20))
@@ -141,9 +139,7 @@ def test_what_another_sweep_adds_before_a_run_is_deleted_is_kept(
     assert line(store) == [(19, 9.0), (20, 1000 * latency)]
 
 
-def test_a_history_that_another_sweep_begins_at_the_same_moment_ends_as_one_run(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_history_begun_by_two_sweeps_at_once_ends_as_one_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow.tracking import MlflowClient
 
     create, twins = MlflowClient.create_run, []
@@ -172,9 +168,7 @@ def test_a_history_that_was_begun_and_not_written_is_resumed(store: Store) -> No
     assert line(store) == [(20, 1.0)]
 
 
-def test_a_run_that_another_sweep_replaced_meanwhile_is_looked_for_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_replaced_meanwhile_is_looked_for_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     send(store, night(20))
     stale = history._known(store.client, store.experiment(NAME).experiment_id)
     send(store, night(20, 0.005))  # which replaces the run

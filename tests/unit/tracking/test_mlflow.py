@@ -363,7 +363,7 @@ def test_two_sweeps_may_make_one_experiment_at_once(store: Store) -> None:
     assert [e.name for e in store.client.search_experiments()].count("quickstart") == 1
 
 
-def test_a_view_that_is_refused_costs_nothing_else(
+def test_a_refused_view_is_told(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from mlflow.exceptions import MlflowException
@@ -380,9 +380,7 @@ def test_a_view_that_is_refused_costs_nothing_else(
 
 
 @pytest.mark.parametrize(("code", "told"), [("PERMISSION_DENIED", False), ("TEMPORARILY_UNAVAILABLE", True)])
-def test_a_history_that_is_not_taken_costs_nothing_else(
-    store: Store, monkeypatch: pytest.MonkeyPatch, code: str, told: bool
-) -> None:
+def test_a_history_refused_costs_itself(store: Store, monkeypatch: pytest.MonkeyPatch, code: str, told: bool) -> None:
     from mlflow.exceptions import MlflowException
     from mlflow.protos import databricks_pb2
     from mlflow.tracking import MlflowClient
@@ -431,9 +429,7 @@ def test_the_environment_of_the_process_is_left_alone(store: Store) -> None:
     assert {name: value for name, value in os.environ.items() if before.get(name) != value} == {}
 
 
-def test_a_combination_that_was_shown_is_sent_again_only_if_it_changed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_shown_is_sent_again_only_if_it_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow.tracking import MlflowClient
 
     of, tracker, ids = small(), store.tracker(), [FIRST]
@@ -459,9 +455,7 @@ def test_a_combination_that_was_shown_is_sent_again_only_if_it_changed(
     assert store.combinations()[FIRST].info.run_id == shown[FIRST].info.run_id
 
 
-def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_sweep_shows_what_is_measured(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     monkeypatch.setattr(reports, "SHARE", 1e9)
@@ -501,9 +495,7 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
     assert "running:" not in parent.data.tags[NOTE]
 
 
-def test_layers_logged_from_a_training_loop_are_artifacts_of_its_run(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_logged_from_a_loop_are_artifacts_of_its_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store.output / 'mlflow.db'}")
