@@ -124,18 +124,21 @@ def test_a_job_that_only_accounting_holds_for_alive_is_not_waited_for(slurm: Scr
     tracker, first, _ = submitted(folder)
     slurm.account(first, "RUNNING", "TIMEOUT")
     assert sorted(tracker.update()) == [0, 1, 2]
-    assert {shard: task.state.name for shard, task in tracker._tasks.items()} == {
-        0: "VANISHED",
-        1: "TIMEOUT",
-        2: "VANISHED",
-    }
+    names = [tracker._tasks[shard].state.name for shard in range(3)]
+    assert names == ["VANISHED", "TIMEOUT", "VANISHED"]
+
+
+def keep_unheard(folder: Folder) -> Submission:
+    """What is left of a head that was killed amid sbatch."""
+    killed = job_tracker(folder)
+    kept = killed.jobs.new("test", [0, 1, 2], killed.plan.cluster["resources"][0])
+    killed.jobs.keep(kept, "#!/bin/bash\n")
+    return kept
 
 
 def test_an_sbatch_that_was_not_heard_yet_is_revoked(slurm: ScriptedSlurm, folder: Folder) -> None:
     """The head was killed while sbatch tried to reach the controller, which it may do yet."""
-    killed = job_tracker(folder)
-    unheard = killed.jobs.new("test", [0, 1, 2], killed.plan.cluster["resources"][0])
-    killed.jobs.keep(unheard, "#!/bin/bash\n")
+    keep_unheard(folder)
     tracker = job_tracker(folder)
     tracker.update()
     tracker.submit(tracker.unattended())
@@ -143,9 +146,7 @@ def test_an_sbatch_that_was_not_heard_yet_is_revoked(slurm: ScriptedSlurm, folde
 
 
 def test_an_sbatch_that_was_heard_is_found_again(slurm: ScriptedSlurm, folder: Folder) -> None:
-    killed = job_tracker(folder)
-    heard = killed.jobs.new("test", [0, 1, 2], killed.plan.cluster["resources"][0])
-    killed.jobs.keep(heard, "#!/bin/bash\n")
+    heard = keep_unheard(folder)
     slurm.queue(heard, "RUNNING", "", "PENDING", job=77)
     tracker = job_tracker(folder)
     tracker.update()
@@ -171,19 +172,23 @@ def test_the_user_s_view_hides_nothing(slurm: ScriptedSlurm, folder: Folder, mon
     assert all("--all" in asked for asked in slurm.told("squeue"))
 
 
-def test_tasks_that_fail_for_one_cause_at_first_stop_the_sweep(slurm: ScriptedSlurm, folder: Folder) -> None:
-    tracker, first, second = submitted(folder)
+def two_out_of_memory(slurm: ScriptedSlurm, tracker: JobTracker, first: Submission) -> None:
+    """Let the tasks of the first submission end in their first trials."""
     for place, id in enumerate(("ca", "cc")):
         began(tracker, first, place)
-        begin(folder, place, id)
+        begin(tracker.folder, place, id)
     slurm.queue(first, "OUT_OF_MEMORY", "OUT_OF_MEMORY")
+
+
+def test_tasks_that_fail_for_one_cause_at_first_stop_the_sweep(slurm: ScriptedSlurm, folder: Folder) -> None:
+    tracker, first, second = submitted(folder)
+    two_out_of_memory(slurm, tracker, first)
     began(tracker, second, 0)
     begin(folder, 2, "ce")
     with (slurm.path / "squeue").open("a") as file:
         file.write(f"{second.name}|0|2|OUT_OF_MEMORY|None|n0\n")
-    with pytest.raises(
-        ClusterError, match=r"3 tasks in a row ran out of memory .* such as cluster.memory=\dGiB, and resume"
-    ):
+    said = r"3 tasks in a row ran out of memory .* such as cluster.memory=\dGiB, and resume"
+    with pytest.raises(ClusterError, match=said):
         tracker.follow()
     assert len(slurm.told("sbatch")) == 2  # nothing was submitted again
     assert [outcome.status for _, outcome in sorted(tracker.jobs.outcomes().items())] == ["oom", "oom", "oom"]
@@ -191,11 +196,8 @@ def test_tasks_that_fail_for_one_cause_at_first_stop_the_sweep(slurm: ScriptedSl
 
 def test_tasks_that_measure_something_meanwhile_do_not(slurm: ScriptedSlurm, folder: Folder) -> None:
     tracker, first, second = submitted(folder)
-    for place, id in enumerate(("ca", "cc")):
-        began(tracker, first, place)
-        begin(folder, place, id)
+    two_out_of_memory(slurm, tracker, first)
     began(tracker, second, 0)
-    slurm.queue(first, "OUT_OF_MEMORY", "OUT_OF_MEMORY")
     with (slurm.path / "squeue").open("a") as file:
         file.write(f"{second.name}|0|2|RUNNING|None|n0\n")
     assert tracker.settle() == [0, 1]
@@ -235,27 +237,30 @@ def test_every_state(word: str, status: str, said: str, caused_by_trial: bool, r
     assert found.shard.reason == f"job 12_3 on n2 {said} while it was measured"
 
 
+LIMIT = "slurmstepd: error: Job 12 exceeded memory limit (181403648 > 104857600), being killed\n"
+KILLED = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch."
+
+
+@pytest.mark.parametrize(
+    ("word", "output", "status"),
+    [
+        ("FAILED", LIMIT, "oom"),  # told by the output where there are no cgroups
+        ("CANCELLED", LIMIT, "oom"),
+        ("FAILED", KILLED, "oom"),  # told at the end of a task, whatever ended that
+        ("CANCELLED", KILLED, "lost"),
+        ("TIMEOUT", KILLED, "timeout"),
+        ("COMPLETED", "oom_kill of a trial, which has its record", "lost"),
+    ],
+)
+def test_what_the_output_says_of_memory(word: str, output: str, status: str) -> None:
+    found = judged(word, output=output)
+    assert found.shard.status == status
+    assert (word, status) != ("CANCELLED", "lost") or not found.resubmit  # somebody did not want it
+
+
 def test_a_time_limit_that_is_too_short_for_one_trial_is_that_trials() -> None:
     found = judged("TIMEOUT", progressed=False)
     assert (found.shard.status, found.caused_by_trial) == ("timeout", True)
-
-
-@pytest.mark.parametrize("word", ["FAILED", "CANCELLED"])
-def test_memory_is_told_by_the_output_where_there_are_no_cgroups(word: str) -> None:
-    output = "slurmstepd: error: Job 12 exceeded memory limit (181403648 > 104857600), being killed\n"
-    assert judged(word, output=output).shard.status == "oom"
-
-
-def test_a_trial_that_was_killed_for_memory_is_told_of_at_the_end_of_its_task_whatever_ended_that() -> None:
-    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch."
-    assert judged("FAILED", output=killed).shard.status == "oom"
-    assert judged("CANCELLED", output=killed).shard.status == "lost"
-    assert not judged("CANCELLED", output=killed).resubmit  # somebody did not want it
-    assert judged("TIMEOUT", output=killed).shard.status == "timeout"
-
-
-def test_what_completed_did_not_run_out_of_memory() -> None:
-    assert judged("COMPLETED", output="oom_kill of a trial, which has its record").shard.status == "lost"
 
 
 def test_a_task_that_says_itself_why_it_failed_is_not_started_again() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.command import FAKE
 from support.planning import planned
 from support.scripted import ScriptedSlurm
 from sweeprof.cluster.ray import actor_options
@@ -27,11 +28,9 @@ from sweeprof.plan.plan import needed_memory
 from sweeprof.storage import Submission
 
 
-def submission(*arguments: str, shards: tuple[int, ...] = (0, 1, 2)) -> tuple[Submission, dict[str, Any]]:
-    cluster = planned(
-        ["cluster=slurm", "model=fake", "backend=fake", "dataset=synthetic", "tracking=none", *arguments]
-    ).cluster
-    return Submission("ab12", "night-ab12", shards, cluster["resources"][0], 0.0), cluster["settings"]
+def submission(*arguments: str) -> tuple[Submission, dict[str, Any]]:
+    cluster = planned(["cluster=slurm", *FAKE, *arguments]).cluster
+    return Submission("ab12", "night-ab12", (0, 1, 2), cluster["resources"][0], 0.0), cluster["settings"]
 
 
 def command(*arguments: str) -> list[str]:
@@ -42,13 +41,8 @@ def command(*arguments: str) -> list[str]:
 
 def test_nothing_is_asked_for_that_nobody_wants() -> None:
     assert command() == [
-        *(
-            "sbatch",
-            "--parsable",
-            "--job-name=night-ab12",
-            "--array=0-2",
-            "--output=/sweeps/100%%/logs/jobs/ab12-%a.log",
-        ),
+        *("sbatch", "--parsable", "--job-name=night-ab12", "--array=0-2"),
+        "--output=/sweeps/100%%/logs/jobs/ab12-%a.log",
         *("--open-mode=append", "--chdir=/work", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--requeue"),
         "/sweeps/100%/jobs/ab12.sh",
     ]
@@ -56,17 +50,8 @@ def test_nothing_is_asked_for_that_nobody_wants() -> None:
 
 def test_what_is_asked_for() -> None:
     words = command(
-        *(
-            "cluster.time=1.5h",
-            "cluster.memory=1.5GiB",
-            "cluster.gpus=a100:1",
-            "cluster.cpus=4",
-        ),
-        *(
-            "cluster.partition=gpu",
-            "cluster.options={account: lab, exclusive: true}",
-            "cluster.parallel=8",
-        ),
+        *("cluster.time=1.5h", "cluster.memory=1.5GiB", "cluster.gpus=a100:1", "cluster.cpus=4"),
+        *("cluster.partition=gpu", "cluster.options={account: lab, exclusive: true}", "cluster.parallel=8"),
     )
     expected = "--time=90 --mem=1536M --gres=gpu:a100:1 --cpus-per-task=4 --exclusive --partition=gpu --account=lab"
     assert {*expected.split(), "--array=0-2%8"} <= set(words)
@@ -111,13 +96,7 @@ def test_the_default_memory_of_a_partition() -> None:
 def test_a_partition_is_asked_for_what_frameworks_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = ScriptedSlurm(tmp_path, monkeypatch)
     (slurm.path / "partitions").write_text(PARTITIONS)
-    need: dict[str, Any] = {
-        "memory": None,
-        "needed_memory": 3 * 2**30,
-        "partition": None,
-        "cpus": 1,
-        "options": {},
-    }
+    need = {"memory": None, "needed_memory": 3 * 2**30, "partition": None, "cpus": 1, "options": {}}
     assert requested_memory(need) == 3 * 2**30
     assert requested_memory({**need, "cpus": 16}) is None  # 4 GiB by default
     assert requested_memory({**need, "partition": "large"}) is None
@@ -130,15 +109,10 @@ def test_a_partition_is_asked_for_what_frameworks_need(tmp_path: Path, monkeypat
 
 
 def test_the_needed_memory_is_that_of_all_frameworks_of_a_pair() -> None:
-    words = [
-        "cluster=slurm",
-        "model=mlp",
-        "backend=torch,tensorflow",
-        "tracking=none",
-        "compare.baseline={backend: torch}",
-    ]
-    (both,) = planned(words).cluster["resources"]
-    alone = planned(["cluster=slurm", "model=mlp", "backend=torch", "tracking=none"]).cluster["resources"][0]
+    words = ["cluster=slurm", "model=mlp", "tracking=none"]
+    pair = ["backend=torch,tensorflow", "compare.baseline={backend: torch}"]
+    (both,) = planned([*words, *pair]).cluster["resources"]
+    (alone,) = planned([*words, "backend=torch"]).cluster["resources"]
     assert both["needed_memory"] == needed_memory(["torch", "tensorflow"])
     assert alone["needed_memory"] < both["needed_memory"] < 4000 * 2**20
 
@@ -182,29 +156,20 @@ def test_the_largest_array() -> None:
     assert parsed_largest_array("") == 1001
 
 
-def test_what_passes_and_what_does_not() -> None:
-    assert is_limit(
-        "sbatch: error: AssocMaxSubmitJobLimit sbatch: error: Batch job submission failed: Job violates accounting/QOS"
-    )
-    assert is_limit("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)")
-    assert not is_limit("sbatch: error: invalid partition specified: gpu")
-
-
 @pytest.mark.parametrize(
     ("said", "passes"),
     [
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", True),
         ("sbatch: timed out after 60 s", True),
         ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", True),
+        ("AssocMaxSubmitJobLimit sbatch: error: Batch job submission failed: Job violates accounting/QOS", True),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", True),
         ("sbatch: error: AssocMaxSubmitJobLimit … (job submit limit, user's size and/or time limits)", True),
         ("sbatch: error: invalid partition specified: gpus", False),
     ],
 )
 def test_what_passes(said: str, passes: bool) -> None:
     assert is_limit(said) == passes
-
-
-FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
 
 
 def resources(*arguments: str) -> dict[str, object]:

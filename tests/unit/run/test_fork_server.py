@@ -124,7 +124,7 @@ def test_one_child_after_the_other(shared: ForkServer, tmp_path: Path) -> None:
         ({"no_such_argument": 1}, "failed", None),
     ],
 )
-def test_raising_is_fine(
+def test_a_trial_that_raises_ends_well(
     shared: ForkServer, tmp_path: Path, model: dict[str, Any], status: str, reason: str | None
 ) -> None:
     request = request_of(tmp_path, **model)
