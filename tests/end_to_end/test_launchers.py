@@ -24,11 +24,7 @@ from sweeprof.passes.registry import exclusive_passes
 from sweeprof.results.record import Record
 from sweeprof.run.locks import Holder, HostLock
 
-LAUNCHERS = {
-    "joblib": ["hydra.launcher.n_jobs=2"],
-    "ray": ["hydra.launcher.ray.init.num_cpus=2"],
-    "submitit_local": [],
-}
+LAUNCHERS = {"joblib": ["hydra.launcher.n_jobs=2"], "ray": ["hydra.launcher.ray.init.num_cpus=2"], "submitit_local": []}
 PACKAGES = {"joblib": "joblib", "ray": "ray", "submitit_local": "submitit"}
 HANGS = (
     *(*FAKE, "metrics.select=[compute/macs,quality/agreement]"),

@@ -67,10 +67,7 @@ def test_last_is_the_newest_below_output(sweep: Path, said: Said) -> None:
     code, err = said("--output", sweep.parents[1])
     assert code == 1
     assert str(sweep) in err
-    assert said("--output", sweep) == (
-        1,
-        f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.",
-    )
+    assert said("--output", sweep) == (1, f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.")
 
 
 def test_a_database_that_is_gone_is_named(sweep: Path, said: Said) -> None:

@@ -524,10 +524,7 @@ def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root:
     with HostSlots(host, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda:1")]) as place:
         assert place.environment == {}
         noted = place.noted(blank("cuda:1")).environment
-        assert noted == {
-            "others": {"trials": []},
-            "gpu": {"uuid": "GPU-bb", "model": "NVIDIA H1", "visible": "GPU-bb"},
-        }
+        assert noted == {"others": {"trials": []}, "gpu": {"uuid": "GPU-bb", "model": "NVIDIA H1", "visible": "GPU-bb"}}
 
 
 def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(host: HostLock, root: Path) -> None:
@@ -549,10 +546,7 @@ def _pass_through(host: HostLock, held_up: threading.Event) -> None:
 
 
 def test_a_bout_on_several_devices_has_the_whole_host(root: Path, host: HostLock) -> None:
-    with (
-        HostSlots(host, 0, visible_gpus(root, None)) as places,
-        places.taken([blank("cuda"), blank("cpu")]) as place,
-    ):
+    with HostSlots(host, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda"), blank("cpu")]) as place:
         assert (place.gpu, place.environment) == (None, {})
 
 

@@ -48,11 +48,7 @@ def recorded(path: Path, blank: Record) -> Record:
     ],
 )
 def test_a_mistake_is_told_in_its_own_words(
-    tmp_path: Path,
-    write_module: Callable[[str, str], None],
-    monkeypatch: pytest.MonkeyPatch,
-    builder: str,
-    reason: str,
+    tmp_path: Path, write_module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, builder: str, reason: str
 ) -> None:
     write_module("raising_builders", MODULE)
     monkeypatch.chdir(tmp_path)

@@ -29,8 +29,7 @@ from sweeprof.tracking import MLFLOW
 LEFT, RIGHT = "QJXZ", "WVKB"
 """The ends of each password: no part of it may be left, wherever a parser divides it."""
 ODD = st.text(
-    st.sampled_from(" \t\n'\"<>\\^|`#/?@:%&=+,;{}[]()$!~0159äß€\u2028") | st.characters(codec="utf-8"),
-    max_size=6,
+    st.sampled_from(" \t\n'\"<>\\^|`#/?@:%&=+,;{}[]()$!~0159äß€\u2028") | st.characters(codec="utf-8"), max_size=6
 )
 ADDRESSES = st.builds(
     "{}://{}:{}{}{}@127.0.0.1:9/{}".format,
