@@ -1,20 +1,14 @@
-"""The tables of operators in docs/counting.md, made from the definitions in ``sweeprof.counting``.
-
-As a program, it writes them into the page.
-"""
+"""The tables of operators in docs/counting.md, made from the definitions in ``sweeprof.counting``."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from sweeprof.counting import operators
 from sweeprof.counting.operators import Traffic
 
-PAGE = Path(__file__).with_name("counting.md")
-BEGIN, END = "<!-- made by docs/cost_tables.py -->", "<!-- end -->"
 PRODUCTS = (
     operators.matmul,
     operators.outer,
@@ -94,15 +88,3 @@ def tables() -> Iterator[str]:
     yield from ("", "### Bytes read and written", "", "| operator | definition |", "|---|---|")
     for traffic in Traffic:
         yield f"| {traffic.name.lower()} | {traffic.value} |"
-
-
-def page() -> str:
-    """Return the page with the tables as they are now."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    lines = "\n".join(tables())
-    return f"{before}{BEGIN}\n\n{lines}\n\n{END}{after}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

@@ -9,7 +9,8 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,7 @@ from sweeprof import __version__
 from sweeprof.cli import common
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, doubled, long_number, with_quotes
-from sweeprof.config.reference import help_lines
-from sweeprof.config.schema import GROUPS, TOP_LEVEL, constraint_problems, is_merged
+from sweeprof.config.schema import GROUPS, INTERNAL, KEYS, PARTS, TOP_LEVEL, constraint_problems, is_merged, keys_below
 from sweeprof.credentials import remember
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder, expanded
@@ -360,6 +360,22 @@ def task(config: DictConfig) -> None:
     restore_gpus(folder)
     end_with_driver(folder)
     run_shard(Folder(folder), int(config.job.shard))
+
+
+def help_lines(width: int = 110) -> Iterator[str]:
+    """Return the keys as ``--help`` lists them: those of a part in one entry, with the first sentence of other keys."""
+    for name in TOP_LEVEL:
+        if name == INTERNAL:
+            continue
+        if name in PARTS:
+            start, text = f"{name}.", " ".join(keys_below(name))
+            if not text:
+                text = KEYS[name].help.rstrip(".")
+            elif KEYS[name].has_target:
+                text += " …"
+        else:
+            start, text = name, KEYS[name].help.partition(". ")[0].partition("; ")[0].rstrip(".")
+        yield from textwrap.wrap(text, width, initial_indent=f"  {start:<11} ", subsequent_indent=" " * 14)
 
 
 def help_text() -> str:

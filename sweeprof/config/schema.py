@@ -668,6 +668,8 @@ COLUMNS = _top_level(lambda key: key.is_column)
 """Axes that every table has, even with a single value."""
 PARTS = _top_level(lambda key: key.is_part)
 """The keys that are mappings."""
+INTERNAL = "job"
+"""The key of Hydra's own values, which no user sets."""
 CLOSED_PARTS = _top_level(lambda key: key.is_part and not key.has_target and not key.is_open)
 """Parts that have no other keys than those defined here."""
 

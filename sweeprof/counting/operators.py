@@ -8,7 +8,7 @@ textbook operations, for the whole batch:
   Only operators on floating-point (or complex) numbers have FLOPs: index arithmetic has none.
 * Operations: multiplications and additions separately (a sum of n products has n - 1 additions); ``exp`` and similar functions one.
 
-A backend maps each of its operators to a definition; an operator without a mapping is listed as uncovered. ``docs/cost_tables.py``
+A backend maps each of its operators to a definition; an operator without a mapping is listed as uncovered. ``docs/generated.py``
 makes the tables of docs/counting.md from this file and from :mod:`sweeprof.counting.operators`: it reads the first line of each
 docstring, and its lines that begin with MACs, FLOPs, Operations, Backward and Source. In them o is the elements of the result, n
 those of the input, K the product of the kernel's sizes, g the groups, C the channels, r the rows.
