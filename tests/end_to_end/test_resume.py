@@ -164,20 +164,6 @@ def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(called: Co
     assert json.loads(stored.read_text())["config"] == config
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["resume=last"], "resume: 'last' does not exist: there are no sweeps in"),
-        (["resume=nowhere"], "resume: 'nowhere' is not the folder of a sweep"),
-    ],
-)
-def test_mistakes(called: Command, arguments: list[str], said: str) -> None:
-    ran = called(*arguments)
-    assert ran.code == 1
-    assert said in ran.err
-    assert "Traceback" not in ran.err
-
-
 @pytest.mark.slow
 def test_a_sweep_that_runs_is_not_taken_over_and_its_report_says_so(called: Command, tmp_path: Path) -> None:
     sweep = (*UNTRACKED, METRICS, "model.fake.on_step=null,hang", "compare.baseline={}")

@@ -211,8 +211,9 @@ def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: P
         for name, value in hidden.items():
             patch.setenv(name, value)
         environ = {**environment(tmp_path), **hidden}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, cwd=tmp_path, env=environ, text=True, **pipes) as process:
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             while process.poll() is None:
                 for pid, line in command_lines(tmp_path, process.pid):
                     if line == " ".join(command):

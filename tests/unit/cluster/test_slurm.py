@@ -96,7 +96,7 @@ def test_the_default_memory_of_a_partition() -> None:
 def test_a_partition_is_asked_for_what_frameworks_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = ScriptedSlurm(tmp_path, monkeypatch)
     (slurm.path / "partitions").write_text(PARTITIONS)
-    need = {"memory": None, "needed_memory": 3 * 2**30, "partition": None, "cpus": 1, "options": {}}
+    need: dict[str, Any] = {"memory": None, "needed_memory": 3 * 2**30, "partition": None, "cpus": 1, "options": {}}
     assert requested_memory(need) == 3 * 2**30
     assert requested_memory({**need, "cpus": 16}) is None  # 4 GiB by default
     assert requested_memory({**need, "partition": "large"}) is None

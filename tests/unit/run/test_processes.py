@@ -71,6 +71,8 @@ def test_question_and_answer(child: Child) -> None:
     for text in ("a", "ü × \n", "x" * 300_000):
         found = child.ask({"do": "echo", "text": text})
         assert found == {"said": text, "arguments": ["one", "two"], "variable": "value"}
+    assert child.ask({"do": "twice"}) == {"n": 1}  # two messages in one piece
+    assert child.receive() == {"n": 2}
 
 
 def test_what_a_child_has_started_ends_with_it(child: Child) -> None:
@@ -78,11 +80,6 @@ def test_what_a_child_has_started_ends_with_it(child: Child) -> None:
     child.close()
     _, left = psutil.wait_procs([started], timeout=10)
     assert left == [] or started.status() == psutil.STATUS_ZOMBIE
-
-
-def test_several_messages_in_one_piece(child: Child) -> None:
-    assert child.ask({"do": "twice"}) == {"n": 1}
-    assert child.receive() == {"n": 2}
 
 
 def test_a_child_that_ends_has_an_obituary(child: Child, tmp_path: Path) -> None:
@@ -119,20 +116,15 @@ def test_a_killed_child(child: Child) -> None:
         child.ask({"do": "echo", "text": "x" * 300_000})
 
 
-def test_it_has_a_session_of_its_own(child: Child) -> None:
+@pytest.mark.parametrize("listens", [True, False])
+def test_it_has_a_session_of_its_own_and_closing_ends_it(
+    child: Child, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    monkeypatch.setattr("sweeprof.processes.CLOSING_S", 0.2)
     child.ask({"do": "echo", "text": ""})
     assert os.getsid(child.pid) == child.pid != os.getsid(0)
-
-
-def test_closing_ends_it(child: Child) -> None:
-    child.close()
-    assert not psutil.pid_exists(child.pid)
-
-
-def test_closing_ends_one_that_does_not_listen(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeprof.processes.CLOSING_S", 0.2)
-    with pytest.raises(WorkerError):
-        child.ask({"do": "sleep"}, 0.2)
+    if not listens:
+        child.send({"do": "sleep"})
     child.close()
     assert not psutil.pid_exists(child.pid)
 

@@ -264,12 +264,6 @@ def sweep(output: Path, stamp: str = "2026-11-22_10-00-00Z", name: str = "a") ->
     return sweep_folder(output / name / stamp, fake_plan({"a": {}}))
 
 
-def test_the_command_that_sends(tmp_path: Path) -> None:
-    folder = sweep(tmp_path / "with space")
-    keep_config(folder, LOCAL)
-    assert sending_command(folder) == f"sweeprof sync '{folder.path}'"
-
-
 @pytest.mark.parametrize(
     ("uri", "shown"),
     [
@@ -285,19 +279,22 @@ def test_a_password_is_left_to_the_user(uri: str, shown: str, tmp_path: Path) ->
     assert sending_command(folder) == f"sweeprof sync {folder.path} 'uri={shown}'"
 
 
-def test_what_is_measured_anew_is_to_be_sent_anew(tmp_path: Path) -> None:
+def test_what_was_sent_once_stays_sent_until_it_is_measured_anew(tmp_path: Path) -> None:
     folder = sweep(tmp_path)
     keep_config(folder, LOCAL)
     note_sent(folder, None)
-    assert read_json(folder.tracking)["sent"]
+    sent = stored(folder)["sent"]
+    assert sent
+    note_sent(folder, "another server is away")
+    assert (stored(folder)["sent"], stored(folder)["trouble"]) == (sent, "another server is away")
     keep_config(folder, {"_target_": None})
-    stored = read_json(folder.tracking)
-    assert (stored["config"], stored["sent"]) == (LOCAL, None)
+    assert (stored(folder)["config"], stored(folder)["sent"]) == (LOCAL, None)
 
 
-def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
+def test_the_commands_that_send_and_that_open_mlflow(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "with space")
     keep_config(folder, LOCAL)
+    assert sending_command(folder) == f"sweeprof sync '{folder.path}'"
     shown = f"sweeprof ui '{folder.path}'"
     assert viewing_command(folder) == shown
     assert viewing_command(folder, "sqlite:///other.db") == "mlflow server --backend-store-uri sqlite:///other.db"
@@ -324,10 +321,9 @@ def test_logins_of_the_environment(
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
     folder = sweep(tmp_path)
     keep_config(folder, {**LOCAL, "uri": uri})
-    stored = read_json(folder.tracking)
-    assert (reachable(stored) is None) == ("secret" in uri)
+    assert (reachable(stored(folder)) is None) == ("secret" in uri)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
-    found = reachable(stored)
+    found = reachable(stored(folder))
     assert (found and found["uri"]) == known
 
 
@@ -342,16 +338,6 @@ def test_how_measuring_ended_is_noted_until_it_goes_on(again: Json, tmp_path: Pa
     assert noted_ending(folder) == ("interrupted", "why")
     keep_config(folder, again)
     assert noted_ending(folder) is None
-
-
-def test_what_was_sent_once_stays_sent(tmp_path: Path) -> None:
-    folder = sweep(tmp_path)
-    keep_config(folder, LOCAL)
-    note_sent(folder, None)
-    sent = read_json(folder.tracking)["sent"]
-    note_sent(folder, "another server is away")
-    stored = read_json(folder.tracking)
-    assert (stored["sent"], stored["trouble"]) == (sent, "another server is away")
 
 
 def test_a_sweep_is_sent_by_one_process_at_a_time(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Spoilt(Pairs):
         return Split(inputs, None)
 
 def build(depth):
-    raise ValueError(f"depth {depth} is too large")
+    raise ValueError(f"depth {depth} is too large\\nby far")
 
 LUCK = False
 

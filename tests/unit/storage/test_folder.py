@@ -64,6 +64,8 @@ def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
         assert sweep_folder(reference, tmp_path).path == path
         assert find_sweep(reference, tmp_path, None).path == path
     assert find_sweep("last", tmp_path, "nightly").path == second
+    with pytest.raises(UserError, match="resume: 'nowhere' is not the folder of a sweep"):
+        find_sweep("nowhere", tmp_path, None)
     for reference in ("last~3", "absent/last"):
         for find in (sweep_folder, lambda given, output: find_sweep(given, output, None)):
             with pytest.raises(UserError, match=r"does not exist: there are (3|no) sweeps"):
