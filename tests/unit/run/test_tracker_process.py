@@ -321,9 +321,9 @@ def test_logins_of_the_environment(
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
     folder = sweep(tmp_path)
     keep_config(folder, {**LOCAL, "uri": uri})
-    assert (reachable(stored(folder)) is None) == ("secret" in uri)
+    assert (reachable(read_json(folder.tracking)) is None) == ("secret" in uri)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
-    found = reachable(stored(folder))
+    found = reachable(read_json(folder.tracking))
     assert (found and found["uri"]) == known
 
 
