@@ -60,10 +60,10 @@ def unchanged(
     attributes = known if known is not None and known.modules == modules else Attributes(modules)
     tensors = tensors_among(modules) if tensors is None else tensors
     lazy: list[tuple[Any, type]] = []
+    if values:  # also one whose weights were loaded, so that none of its tensors is lazy
+        lazy += [(inner, type(inner)) for inner in modules if isinstance(inner, LazyModuleMixin)]
+        lazy += [(tensor, type(tensor)) for tensor in tensors if is_lazy(tensor)]
     if any_lazy(tensors):
-        if values:
-            lazy += [(inner, type(inner)) for inner in modules if isinstance(inner, LazyModuleMixin)]
-            lazy += [(tensor, type(tensor)) for tensor in tensors if is_lazy(tensor)]
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
     wanting = list(map(_requires_grad, tensors))
     holding = []
@@ -303,8 +303,10 @@ def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
     found = []
     for module in modules_of(root):
         for name in module._parameters.keys():  # noqa: SIM118  # that of a scripted module is no mapping
+            if not name.endswith(ORIGINAL):  # the buffers of a scripted module have no ``get``
+                continue
             mask = module._buffers.get(name.removesuffix(ORIGINAL) + MASK)
-            if name.endswith(ORIGINAL) and mask is not None:
+            if mask is not None:
                 found.append(mask)
     return found
 
