@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ import pandas as pd
 import psutil
 import pytest
 
-from support.command import run_command, start_command
+from support.command import run_command, running_command, start_command
 from support.processes import Kind, left_after, of_kind
-
-pytestmark = pytest.mark.thorough
+from sweeprof.report.answer import answer
+from sweeprof.results.compared_rows import Comparison
 
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "1"))
 DISTURBED = 3
@@ -83,6 +84,7 @@ def table(folder: Path) -> pd.DataFrame:
     return found.drop(columns=["command", "wall_s", "pareto"], errors="ignore")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_the_final_table_is_that_of_a_sweep_without_kills(tmp_path: Path, undisturbed: pd.DataFrame, seed: int) -> None:
@@ -153,22 +155,18 @@ def check_records(folder: Path) -> None:
     """One record per trial, each ok; none that was there was run again; what was set aside had not been ok."""
     paths = sorted(folder.glob("records/*/*.json"))
     assert len(paths) == TRIALS
-    begins = begin_times(folder)
+    begins, keys = begin_times(folder), set()
     for path in paths:
         record = json.loads(path.read_text())
         assert record["status"] == "ok", path
         key = (record["combination_id"], record["pass"], record["round"])
+        keys.add(key)
         assert max(begins[key]) <= path.stat().st_mtime, f"{key} was run again"
         aside = sorted((path.parent / "superseded").glob(f"{path.stem}-a*.json"))
         assert record["attempt"] == len(aside)
         assert all(json.loads(one.read_text())["status"] != "ok" for one in aside)
-    assert begins.keys() == {(r.parent.name, *_named(r.stem)) for r in paths}
+    assert begins.keys() == keys
     assert list(folder.rglob("*.tmp")) == []
-
-
-def _named(stem: str) -> tuple[str, int]:
-    name, _, round = stem.rpartition("-r")
-    return name, int(round)
 
 
 def begin_times(folder: Path) -> dict[tuple[str, str, int], list[float]]:
@@ -196,3 +194,41 @@ def check_runs(home: Path) -> None:
     assert kinds == {"combination": 18, "history": 18, "sweep": 1}
     assert len({id for id, _ in combinations}) == 18
     assert {status for _, status in combinations} == {"FINISHED"}
+
+
+KILLS = 3
+ALWAYS = (
+    *("model=fake", "backend=fake", "tracking=none", "metrics=latency", "protocol=short"),
+    *("model.fake.per_sample_s=0.0001", "model.fake.step_s=0.001,0.002,0.003,0.004"),
+)
+SEARCH = (
+    *("batch_size=doubling(1,64)", "search.maximize=throughput", "search.subject_to=['latency < 5 ms']"),
+    *("search.trials=14", "search.sampler=TPESampler"),
+)
+BUDGET = ("batch_size=1,2,4", "compare.baseline={model.fake.step_s: 0.001}", "budget=10min")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+@pytest.mark.parametrize("own", [SEARCH, BUDGET], ids=["search", "budget"])
+def test_a_killed_sweep_reaches_the_same_answer(tmp_path: Path, own: Sequence[str], seed: int) -> None:
+    (tmp_path / "quiet").mkdir()
+    quiet = run_command(tmp_path / "quiet", *ALWAYS, *own)
+    assert quiet.code == 0, quiet.err
+    expected = Comparison.read(quiet.folder("adhoc"))
+    home = tmp_path / "killed"
+    home.mkdir()
+    chance = random.Random(seed)
+    for _ in range(KILLS):
+        is_begun = any(home.glob("outputs/*/*/plan.json"))
+        with running_command(home, *(["resume=last"] if is_begun else [*ALWAYS, *own])) as process:
+            wait_for_events(home, process, chance.randint(2, 12))
+            time.sleep(chance.uniform(0, 0.1))
+        assert left_after(home, 15) == []
+    resumed = run_command(home, "resume=last")
+    assert resumed.code == 0, (resumed.out, resumed.err)
+    found = Comparison.read(resumed.folder("adhoc"))
+    assert {row.combination_id for row in found.rows} == {row.combination_id for row in expected.rows}
+    assert answer(found).finding == answer(expected).finding
+    assert answer(found).counts == answer(expected).counts

@@ -1,4 +1,4 @@
-"""Trials that end badly, for real: each becomes a row, the others go on, nothing is left running."""
+"""Trials, drivers and disks that end badly, for real: each becomes a row or a line, the others go on, nothing is left running."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
-from support.command import Command, start_command
+from support.command import FAKE, Command, folder_of, running_command, wait_for
 from support.processes import left_after, of_kind
 
-FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "compare.baseline={batch_size: 1}")
+PAIRED = (*FAKE, "compare.baseline={batch_size: 1}")
 
 
 @pytest.fixture(autouse=True)
@@ -27,38 +26,35 @@ def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
     assert left_after(tmp_path, 10) == []
 
 
-def _rows(folder: Path) -> pd.DataFrame:
-    return pd.read_csv(folder / "comparison.csv").set_index("batch_size")
+def table(folder: Path, index: str) -> pd.DataFrame:
+    return pd.read_csv(folder / "comparison.csv", keep_default_na=False, na_values=[""]).set_index(index)
 
 
 ENDINGS = {
     "raise": ("failed", "ValueError: the fake model was told to raise"),
     "memory_error": ("oom", "MemoryError: the fake model was told to run out of memory"),
+    "allocate": ("oom", "memory"),
     "exit": ("crashed", "exited with code 3 without leaving a record"),
     "segfault": ("crashed", "killed by SIGSEGV (signal 11)"),
     "kill": ("crashed", "killed by SIGKILL (signal 9)"),
+    "hang": ("timeout", "limits.timeout_s=3"),
 }
 
 
 def test_an_ending_is_a_row_with_a_reason(called: Command) -> None:
-    ran = called(*FAKE, f"model.fake.on_step={','.join(ENDINGS)}")
+    limits = ("limits.timeout_s=3", "limits.memory=200MiB")
+    ran = called(*PAIRED, f"model.fake.on_step={','.join(ENDINGS)}", *limits)
     assert ran.code == 2
-    rows = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.on_step")
+    rows = table(ran.folder("adhoc"), "model.fake.on_step")
     assert set(rows.index) == set(ENDINGS)
     for event, (status, reason) in ENDINGS.items():
         row = rows.loc[event]
-        assert row["status"] == status
+        assert (event, row["status"]) == (event, status)
         assert reason in row["reason"]
         assert pd.isna(row["latency/forward"])
         assert row["params/total"] == 1000  # what another pass measured is kept
         assert status in ran.out
     assert "Traceback" not in ran.out + ran.err
-
-
-def test_a_sweep_whose_only_combination_fails_ends_with_2(called: Command) -> None:
-    ran = called(*FAKE, "model.fake.on_step=kill", "metrics=latency")
-    assert ran.code == 2
-    assert _rows(ran.folder("adhoc")).loc[1]["status"] == "crashed"
 
 
 HARMFUL = """
@@ -154,14 +150,14 @@ def harmful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("harmful")
 def test_what_the_code_of_one_model_does_hurts_no_other(sweeprof: Command) -> None:
     ran = sweeprof(
-        *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol=quick", "metrics=latency"),
+        *(*FAKE, "protocol=quick", "metrics=latency"),
         *("model.fake._target_=harmful.model", "~model.fake.step_s", f"+model.fake.harm={','.join(HARMS)}"),
         *("limits.timeout_s=4", "compare.baseline={}"),
     )
     assert ran.code == 2
     assert "Traceback" not in ran.out + ran.err
     folder = ran.folder("adhoc")
-    rows = pd.read_csv(folder / "comparison.csv").set_index("model.fake.harm")
+    rows = table(folder, "model.fake.harm")
     for harm, (status, reason) in HARMS.items():
         row = rows.loc[harm]
         assert (harm, row["status"]) == (harm, status)
@@ -180,146 +176,114 @@ def test_what_the_code_of_one_model_does_hurts_no_other(sweeprof: Command) -> No
 def test_an_interleaved_trial_that_removes_temporary_files_or_its_connection_hurts_no_other(sweeprof: Command) -> None:
     harms = ["temporary files", "descriptors", "nothing", "directory"]
     ran = sweeprof(
-        *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol=interleaved"),
-        *("protocol.rounds=1", "protocol.min_s=0.1", "metrics=latency", "model.fake._target_=harmful.model"),
+        *(*FAKE, "protocol=interleaved", "protocol.rounds=1", "protocol.min_s=0.1"),
+        *("metrics=latency", "model.fake._target_=harmful.model"),
         *("~model.fake.step_s", f"+model.fake.harm={','.join(harms)}"),
         "compare.baseline={model.fake.harm: nothing}",
     )
-    rows = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.harm")
+    rows = table(ran.folder("adhoc"), "model.fake.harm")
     assert dict(rows["status"]) == {**dict.fromkeys(harms, "ok"), "descriptors": "crashed"}
     assert "its connection to the shard is gone" in rows.loc["descriptors"]["reason"]
-
-
-def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(called: Command) -> None:
-    ran = called(*FAKE, "metrics=latency", "model.fake.on_step=hang,null", "limits.timeout_s=2")
-    assert ran.code == 2
-    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.on_step", drop=False)
-    statuses = dict(zip(table["model.fake.on_step"].fillna("null"), table["status"], strict=True))
-    assert statuses == {"null": "ok", "hang": "timeout"}
-    assert "limits.timeout_s=2" in str(table[table["status"] == "timeout"]["reason"].iloc[0])
-
-
-def test_a_memory_limit_ends_the_trial_that_passes_it(called: Command) -> None:
-    ran = called(*FAKE, "model.fake.on_step=allocate", "limits.memory=200MiB")
-    assert ran.code == 2
-    assert _rows(ran.folder("adhoc")).loc[1]["status"] == "oom"
 
 
 @pytest.mark.slow
 def test_a_model_without_a_builder_is_unsupported(sweeprof: Command) -> None:
     ran = sweeprof("model=fake", "backend=fake,torch", "dataset=synthetic", "tracking=none")
     assert ran.code == 0  # nothing failed
-    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("backend")
-    assert table.loc["fake", "status"] == "ok"
-    assert table.loc["torch", "status"] == "unsupported"
-    assert "names no builder for torch" in str(table.loc["torch", "reason"])
+    rows = table(ran.folder("adhoc"), "backend")
+    assert dict(rows["status"]) == {"fake": "ok", "torch": "unsupported"}
+    assert "names no builder for torch" in str(rows.loc["torch", "reason"])
+
+
+MINE = """
+import torch
+class Mine(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, 10)
+    def forward(self, x):
+        return self.linear(x.flatten(1))
+"""
 
 
 @pytest.mark.slow
 def test_a_forward_that_rejects_the_shape_fails_with_the_frameworks_words(sweeprof: Command, tmp_path: Path) -> None:
-    (tmp_path / "mynet.py").write_text(
-        "import torch\n"
-        "class Mine(torch.nn.Module):\n"
-        "    def __init__(self, width):\n"
-        "        super().__init__()\n"
-        "        self.linear = torch.nn.Linear(width, 10)\n"
-        "    def forward(self, x):\n"
-        "        return self.linear(x.flatten(1))\n"
-    )
+    (tmp_path / "mynet.py").write_text(MINE)
     ran = sweeprof("model.torch._target_=mynet.Mine", "model.torch.width=1024,7", "backend=torch", "tracking=none")
     assert ran.code == 2
-    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.torch.width")
-    assert list(table["model"].unique()) == ["Mine"]
-    assert table.loc[1024, "status"] == "ok"
-    assert table.loc[1024, "params/total"] == 10_250
-    assert table.loc[1024, "compute/macs"] == 10_240
-    assert table.loc[7, "status"] == "failed"
-    assert "mat1 and mat2 shapes cannot be multiplied" in str(table.loc[7, "reason"])
+    rows = table(ran.folder("adhoc"), "model.torch.width")
+    assert list(rows["model"].unique()) == ["Mine"]
+    assert dict(rows["status"]) == {1024: "ok", 7: "failed"}
+    assert (rows.loc[1024, "params/total"], rows.loc[1024, "compute/macs"]) == (10_250, 10_240)
+    assert "mat1 and mat2 shapes cannot be multiplied" in str(rows.loc[7, "reason"])
 
 
-def _wait_for(condition: Any, process: subprocess.Popen[str]) -> Any:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if (found := condition()) is not None:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"did not happen; the command said {process.communicate()}")
+def events(cwd: Path) -> list[dict[str, str]]:
+    """What the event logs of the only sweep say last."""
+    logs = [path.read_text().splitlines() for path in cwd.glob("outputs/*/*/events/*.jsonl")]
+    return [json.loads(lines[-1]) for lines in logs if lines and lines[-1].endswith("}")]
 
 
-def _begun(cwd: Path, pass_name: str, batch_size: int) -> int | None:
-    """Process id of the worker that runs this pass of this combination, once it does."""
-    for events in cwd.glob("outputs/*/*/events/*.jsonl"):
-        lines = [json.loads(line) for line in events.read_text().splitlines() if line.endswith("}")]
-        plan = json.loads((events.parents[1] / "plan.json").read_text())
-        sizes = {c["id"]: c["axes"]["batch_size"] for c in plan["combinations"]}
-        if lines and lines[-1]["event"] in ("begin", "running"):  # running: it had to wait for its turn
-            last = lines[-1]
-            if (last["pass"], sizes[last["combination_id"]]) == (pass_name, batch_size):
-                return _worker(cwd)
+def worker(cwd: Path) -> int | None:
+    """The process of a trial."""
+    return next((int(process.pid) for process in of_kind(cwd, "worker")), None)
+
+
+def worker_that_times(cwd: Path, batch_size: int) -> int | None:
+    """The process that times this batch size, once it does: after it began, or had to wait for its turn."""
+    for event in events(cwd):
+        if event["event"] in ("begin", "running") and event["pass"] == "timing":
+            plan = json.loads((folder_of(cwd, "quickstart") / "plan.json").read_text())
+            sizes = {c["id"]: c["axes"]["batch_size"] for c in plan["combinations"]}
+            if sizes[event["combination_id"]] == batch_size:
+                return worker(cwd)
     return None
 
 
-def _worker(home: Path) -> int | None:
-    """The process of a trial."""
-    return next((int(process.pid) for process in of_kind(home, "worker")), None)
+def hangs(cwd: Path) -> bool:
+    """Whether the other combination is measured, and this one has begun to hang."""
+    is_timed = any((event["event"], event["pass"]) == ("begin", "timing") for event in events(cwd))
+    return is_timed and any(cwd.glob("outputs/*/*/records/*/*.json"))
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    slow = "model.fake.on_step=null,hang"
-    process = start_command(tmp_path, *FAKE, slow, "name=stopped")
-    _wait_for(lambda: _records(tmp_path, 1), process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with running_command(tmp_path, *PAIRED, "model.fake.on_step=null,hang", "name=stopped") as process:
+        wait_for(lambda: hangs(tmp_path), process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130, (out, err)
-    (folder,) = (tmp_path / "outputs" / "stopped").iterdir()
+    folder = folder_of(tmp_path, "stopped")
     records = [json.loads(path.read_text()) for path in folder.glob("records/*/*.json")]
     assert records
     assert {r["status"] for r in records} == {"ok"}
-    table = pd.read_csv(folder / "comparison.csv")
-    assert "interrupted before it was measured" in " ".join(table["reason"].dropna())
+    assert "interrupted before it was measured" in " ".join(table(folder, "model")["reason"].dropna())
     assert (folder / "report.html").is_file()
     assert "Traceback" not in out + err
-
-
-def _records(cwd: Path, least: int) -> int | None:
-    """How many of the combination that does not hang are there, once none is to come before the hang."""
-    found = list(cwd.glob("outputs/*/*/records/*/*.json"))
-    hanging = any(_last_event(path) == ("begin", "timing") for path in cwd.glob("outputs/*/*/events/*.jsonl"))
-    return len(found) if hanging and len(found) >= least else None
-
-
-def _last_event(path: Path) -> tuple[str, str]:
-    lines = path.read_text().splitlines()
-    event = json.loads(lines[-1]) if lines else {"event": "", "pass": ""}
-    return event["event"], event["pass"]
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(500)
 def test_one_killed_worker_of_the_quickstart_costs_one_row(tmp_path: Path) -> None:
-    process = start_command(tmp_path, "+sweep=quickstart", "tracking=none")
-    worker = _wait_for(lambda: _begun(tmp_path, "timing", 64), process)
-    os.kill(worker, signal.SIGKILL)
-    out, err = process.communicate(timeout=400)
+    with running_command(tmp_path, "+sweep=quickstart", "tracking=none") as process:
+        os.kill(wait_for(lambda: worker_that_times(tmp_path, 64), process) or 0, signal.SIGKILL)
+        out, err = process.communicate(timeout=400)
     assert process.returncode == 2, (out, err)
-    (folder,) = (tmp_path / "outputs" / "quickstart").iterdir()
-    table = pd.read_csv(folder / "comparison.csv")
-    assert list(table["status"]).count("ok") == 17
-    (lost,) = table[table["status"] != "ok"].to_dict("records")
+    folder = folder_of(tmp_path, "quickstart")
+    rows = pd.read_csv(folder / "comparison.csv")
+    assert list(rows["status"]).count("ok") == 17
+    (lost,) = rows[rows["status"] != "ok"].to_dict("records")
     assert lost["status"] == "crashed"
     assert lost["reason"] == "2 of 3 rounds measured; timing: killed by SIGKILL (signal 9)"
     assert lost["batch_size"] == 64
-    assert table[table["status"] == "ok"]["latency/forward"].notna().all()
+    assert rows[rows["status"] == "ok"]["latency/forward"].notna().all()
     assert "17 of 18 combinations measured; 1 incomplete" in out
     assert "killed by SIGKILL" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow
 def test_a_killed_driver_leaves_no_process_and_complete_records(tmp_path: Path) -> None:
-    process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
-    _wait_for(lambda: _worker(tmp_path), process)
-    process.kill()
-    process.communicate(timeout=30)
+    with running_command(tmp_path, *PAIRED, "model.fake.on_step=hang") as process:
+        wait_for(lambda: worker(tmp_path), process)
     for path in tmp_path.glob("outputs/*/*/records/*/*.json"):
         json.loads(path.read_text())
 
@@ -336,19 +300,18 @@ def _replaced_by_a_file(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("remove", [shutil.rmtree, _moved_away, _replaced_by_a_file, lambda f: shutil.rmtree(f.parent)])
 @pytest.mark.parametrize("metrics", ["metrics.select=[params/total]", "metrics=latency"])
-def test_a_folder_that_is_removed_while_it_is_measured_is_one_message(
-    tmp_path: Path, remove: Callable[[Path], None], metrics: str
-) -> None:
-    process = start_command(tmp_path, *FAKE[:4], metrics, "batch_size=range(1,60)", "name=gone")
-    record = _wait_for(lambda: next(tmp_path.glob("outputs/gone/*/records/*/*.json"), None), process)
-    folder = record.parents[2]
-    for _ in range(20):
-        try:
-            remove(folder)
-        except OSError:  # the sweep wrote something meanwhile
-            continue
-        break
-    out, err = process.communicate(timeout=60)
+def test_a_folder_that_is_removed_is_one_message(tmp_path: Path, remove: Callable[[Path], None], metrics: str) -> None:
+    with running_command(tmp_path, *FAKE, metrics, "batch_size=range(1,60)", "name=gone") as process:
+        record = wait_for(lambda: next(tmp_path.glob("outputs/gone/*/records/*/*.json"), None), process)
+        assert record is not None
+        folder = record.parents[2]
+        for _ in range(20):
+            try:
+                remove(folder)
+            except OSError:  # the sweep wrote something meanwhile
+                continue
+            break
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 2, (out, err)
     assert "Traceback" not in out + err
     said = " ".join(err.split())
@@ -356,3 +319,73 @@ def test_a_folder_that_is_removed_while_it_is_measured_is_one_message(
     assert "Error executing job" not in said  # by Hydra, of a job whose overrides are not the user's
     assert str(folder) in said
     assert not (folder / "comparison.json").exists()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A disk of its own below the working directory, mounted with the size that is asked for, and changed by asking again."""
+    place = tmp_path / "outputs"
+    place.mkdir()
+    options = ["-t", "tmpfs", "tmpfs", str(place), "-o"]
+
+    def sized(size: str) -> Path:
+        remount = "remount," if place.is_mount() else ""
+        done = subprocess.run(["mount", *options, f"{remount}size={size}"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+        return place
+
+    yield sized
+    if place.is_mount():
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(place: Path) -> None:
+    """Leave no room at all."""
+    with suppress(OSError), (place / "filler").open("wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk")
+
+
+@only_root
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ["fork", pytest.param("inline", marks=pytest.mark.thorough)])
+def test_a_full_disk_is_one_line_and_loses_nothing(
+    sweeprof: Command, disk: Callable[[str], Path], isolation: str
+) -> None:
+    place = disk("256k")
+    ran = sweeprof(*PAIRED, "batch_size=1,2,3,4,5,6,7,8", f"isolation={isolation}")
+    assert ran.code == 2, ran.out
+    (folder,) = (place / "adhoc").iterdir()
+    full = [line for line in ran.err.splitlines() if "is full" in line]
+    assert full == [f"the disk of {folder} is full: make room, then resume with: python -m sweeprof resume={folder}"]
+    assert "Traceback" not in ran.out + ran.err
+    kept = sorted(folder.glob("records/*/*.json"))
+    assert 0 < len(kept) < 32
+    assert {json.loads(path.read_text())["status"] for path in kept} == {"ok"}
+    assert list(folder.rglob("*.tmp")) == []
+    before = {path: path.stat().st_mtime for path in kept}
+
+    fill(place)
+    still = sweeprof(f"resume={folder}")
+    assert (still.code, "Traceback" in still.err) == (2, False), still.err
+    assert "is full: make room, then resume with" in still.err
+
+    disk("64m")
+    on = sweeprof(f"resume={folder}")
+    assert on.code == 0, on.err
+    assert {path: path.stat().st_mtime for path in kept} == before
+    assert list(pd.read_csv(folder / "comparison.csv")["status"]) == ["ok"] * 8
+
+
+@only_root
+@pytest.mark.slow
+def test_a_disk_that_is_full_from_the_start(sweeprof: Command, disk: Callable[[str], Path]) -> None:
+    (disk("16k") / "filler").write_bytes(b"x" * (12 << 10))
+    ran = sweeprof(*PAIRED)
+    assert ran.code in (1, 2)
+    assert "Traceback" not in ran.out + ran.err
+    assert "full" in ran.err or "No space left" in ran.err

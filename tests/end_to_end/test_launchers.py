@@ -1,39 +1,33 @@
-"""Hydra's launchers run the same plan: the same table, processes like any other, and what was measured survives their faults."""
+"""Shards and sweeps side by side: Hydra's launchers run the same plan, what measures never overlaps, and faults cost little."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from pwd import getpwuid
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from support.command import run_command, start_command
-from support.events import running_trials
+from support.command import FAKE, Command, run_command, running_command, wait_for
 from support.fatal import ARGUMENTS, measured, write_fatal
-from support.processes import left_after, of_kind
+from support.processes import left_after, of_kind, running_trials
+from support.records import read_records
+from sweeprof.passes.registry import exclusive_passes
+from sweeprof.results.record import Record
+from sweeprof.run.locks import Holder, HostLock
 
-pytestmark = pytest.mark.slow
-
-LAUNCHERS = {
-    "joblib": ["hydra.launcher.n_jobs=2"],
-    "ray": ["hydra.launcher.ray.init.num_cpus=2"],
-    "submitit_local": [],
-}
+LAUNCHERS = {"joblib": ["hydra.launcher.n_jobs=2"], "ray": ["hydra.launcher.ray.init.num_cpus=2"], "submitit_local": []}
 PACKAGES = {"joblib": "joblib", "ray": "ray", "submitit_local": "submitit"}
 HANGS = (
-    *(
-        "model=fake",
-        "backend=fake",
-        "dataset=synthetic",
-        "tracking=none",
-        "metrics.select=[compute/macs,quality/agreement]",
-    ),
+    *(*FAKE, "metrics.select=[compute/macs,quality/agreement]"),
     # What a baseline pairs stays in one shard: each has trials that hang.
     *("model.fake.step_s=0.001,0.002", "model.fake.on_step=hang", "batch_size=1,2", "compare.baseline={batch_size: 1}"),
 )
@@ -96,6 +90,7 @@ def basic(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict[
     return sweep(tmp_path_factory.mktemp("basic"))
 
 
+@pytest.mark.slow
 def test_the_table_and_the_process_of_a_trial_are_those_of_the_basic_launcher(
     tmp_path: Path, launcher: list[str], basic: tuple[pd.DataFrame, dict[str, Any]]
 ) -> None:
@@ -107,6 +102,7 @@ def test_the_table_and_the_process_of_a_trial_are_those_of_the_basic_launcher(
     assert {path.name for path in events.iterdir()} == {"shard-0.jsonl", "shard-1.jsonl"}
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_after_a_job_that_was_killed_the_rest_is_measured_by_resume(tmp_path: Path, launcher: list[str]) -> None:
     write_fatal(tmp_path)
@@ -125,23 +121,139 @@ def test_after_a_job_that_was_killed_the_rest_is_measured_by_resume(tmp_path: Pa
     assert set(measured(folder).values()) == {1}  # nothing that was measured is measured again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
 def test_no_process_outlives_the_driver(tmp_path: Path, launcher: list[str], number: signal.Signals) -> None:
-    process = start_command(tmp_path, *HANGS, *launcher)
-    try:
-        end = time.monotonic() + 150
-        while running_trials(tmp_path, "quality") < 2 or len(of_kind(tmp_path, "worker")) < 2:
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.1)
+    with running_command(tmp_path, *HANGS, *launcher) as process:
+        wait_for(lambda: running_trials(tmp_path, "quality") == len(of_kind(tmp_path, "worker")) == 2, process, 150)
         os.kill(process.pid, number)
         out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
     # Ray's own agents outlive its other processes: they report the end to a service that has ended, too, for up to a minute.
     assert left_after(tmp_path, 90 if "ray" in launcher[0] else 15) == []
     assert process.returncode == (-number if number == signal.SIGKILL else 130), err
     assert "Traceback" not in out + err
     records = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/records/*/*.json")]
     assert [(record["pass"], record["status"]) for record in records] == [("analysis", "ok")] * 2
+
+
+QUICK = (
+    *(*FAKE, "protocol.min_s=0", "protocol.warmup_s=0", "protocol.rounds=2"),
+    "compare.baseline={model.fake.step_s: 0.001}",
+)
+
+
+def events_of(cwd: Path) -> list[dict[str, Any]]:
+    files = sorted(cwd.glob("outputs/*/*/events/*.jsonl"))
+    return [
+        json.loads(line) for file in files for line in file.read_text().splitlines(keepends=True) if line[-1] == "\n"
+    ]
+
+
+def records_of(cwd: Path) -> list[Record]:
+    (folder,) = cwd.glob("outputs/*/*/records")
+    return read_records(folder)
+
+
+def assert_alone(records: Sequence[Record]) -> None:
+    """No trial that measures ran while any other did."""
+    for a, b in itertools.combinations(records, 2):
+        if a.pass_name in exclusive_passes() or b.pass_name in exclusive_passes():
+            (a_begin, a_end), (b_begin, b_end) = a.environment["ran"], b.environment["ran"]
+            assert a_end <= b_begin or b_end <= a_begin, (a.file_name, b.file_name)
+
+
+def most_at_once(records: Sequence[Record]) -> int:
+    turns = sorted(turn for r in records for turn in zip(r.environment["ran"], (1, -1), strict=True))
+    return max(itertools.accumulate(change for _, change in turns))
+
+
+def is_waiting(cwd: Path) -> bool:
+    return any(event["event"] == "waiting" for event in events_of(cwd))
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> list[Path]:
+    """Two folders to start sweeps in."""
+    made = [tmp_path / "a", tmp_path / "b"]
+    for home in made:
+        home.mkdir()
+    return made
+
+
+@pytest.mark.slow
+def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(homes: list[Path], tmp_path: Path) -> None:
+    steps = "model.fake.step_s=0.001,0.002,0.003,0.004,0.005,0.006"
+    metrics = "metrics.select=[latency/forward,quality/accuracy]"
+    command = (*QUICK, steps, metrics, f"limits.locks={tmp_path / 'locks'}")
+    neighbour = HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), tmp_path / "locks")
+    with running_command(homes[0], *command) as a, running_command(homes[1], *command) as b:
+        with neighbour.taken(True):
+            wait_for(lambda: is_waiting(homes[0]), a)
+            wait_for(lambda: is_waiting(homes[1]), b)
+            time.sleep(1.5)  # the display looks once a second
+        said = [process.communicate(timeout=120)[1] for process in (a, b)]
+    assert (a.returncode, b.returncode) == (0, 0), said
+    for text in said:
+        assert f"waiting for sweep elsewhere (s0) of user {getpwuid(os.geteuid()).pw_name}, pid {os.getpid()}" in text
+    first, second = map(records_of, homes)
+    assert len(first) == len(second) == 6 * 3
+    assert {record.status for record in (*first, *second)} == {"ok"}
+    assert_alone([*first, *second])
+    measured = [[r.environment["ran"][0] for r in records if r.pass_name == "timing"] for records in (first, second)]
+    assert max(map(min, measured)) < min(map(max, measured))  # neither had to wait for the whole of the other
+    others = [record.environment["others"] for record in first if record.pass_name == "timing"]
+    assert all(set(seen) >= {"busy", "top", "load", "throttled", "overheated", "trials"} for seen in others)
+
+
+def test_a_sweep_that_waits_ends_when_it_is_told_to(homes: list[Path], tmp_path: Path) -> None:
+    neighbour = HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), tmp_path / "locks")
+    command = (*QUICK, "model.fake.step_s=0.001,0.002", "metrics=static", f"limits.locks={tmp_path / 'locks'}")
+    with neighbour.taken(True), running_command(homes[0], *command) as process:
+        wait_for(lambda: is_waiting(homes[0]), process)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+
+
+MEETING = """
+import os, pathlib, time
+from sweeprof.backends.fake import FakeModel
+
+def model(step_s):
+    here = pathlib.Path("meeting")
+    here.mkdir(exist_ok=True)
+    (here / str(os.getpid())).touch()
+    end = time.monotonic() + 30
+    while len(list(here.iterdir())) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    return FakeModel(step_s)
+"""
+"""Models that wait for each other: two are there at once only if both shards count at once."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["quality/accuracy", "latency/forward"])
+def test_shards_count_at_once_and_measure_one_after_the_other(tmp_path: Path, metric: str) -> None:
+    (tmp_path / "meeting_models.py").write_text(MEETING)
+    target = "meeting_models.model" if metric == "quality/accuracy" else "sweeprof.backends.fake.FakeModel"
+    ran = run_command(
+        tmp_path,
+        *(*QUICK, "model.fake.step_s=0.001,0.002", "batch_size=2,4", f"limits.locks={tmp_path / 'locks'}"),
+        *(f"model.fake._target_={target}", f"metrics.select=[{metric}]"),
+        *("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2"),
+    )
+    assert ran.code == 0, ran.err
+    records = records_of(tmp_path)
+    if metric == "quality/accuracy":
+        assert most_at_once(records) == 2
+    else:
+        assert len({record.combination_id for record in records}) == 4
+        assert_alone(records)
+    waits = [event for event in events_of(tmp_path) if event["event"] == "waiting"]
+    assert all(event["for"] is None for event in waits)  # of one sweep nothing is said: its other shard is seen at work
+
+
+def test_a_folder_for_locks_that_cannot_be_one_is_a_mistake(called: Command) -> None:
+    ran = called(*QUICK, "limits.locks=/dev/null")
+    assert ran.code == 1
+    assert "error: limits.locks: '/dev/null' is not the full path of a folder, or null." in ran.err.splitlines()

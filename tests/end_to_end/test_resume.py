@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from support.command import Command, call_command, call_module, start_command
-from support.events import running_trials
-from support.processes import left_after, of_kind
+from support.command import FAKE, Command, call_command, call_module, folder_of, running_command, wait_for
+from support.processes import left_after, of_kind, running_trials
 
-FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}")
-UNTRACKED = (*FAKE, "tracking=none")
+UNTRACKED = (*FAKE, "compare.baseline={batch_size: 1}")
 INLINE = (*UNTRACKED, "isolation=inline")
 """Where no process is lost."""
 FLAKY = """
@@ -40,29 +37,6 @@ def measured_in_forks() -> None:
 def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
     yield
     assert left_after(tmp_path, 10) == []
-
-
-@pytest.fixture(autouse=True)
-def _ended(_no_process_is_left: None) -> Iterator[None]:
-    """What a test that failed left running would hold up every other sweep of this host."""
-    STARTED.clear()
-    yield
-    for process in STARTED:
-        process.kill()
-        process.communicate()
-
-
-STARTED: list[subprocess.Popen[str]] = []
-
-
-def started(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
-    STARTED.append(start_command(cwd, *arguments))
-    return STARTED[-1]
-
-
-def folder_of(cwd: Path, name: str = "adhoc") -> Path:
-    (found,) = (cwd / "outputs" / name).iterdir()
-    return found
 
 
 def table(folder: Path) -> pd.DataFrame:
@@ -89,23 +63,12 @@ def changed(folder: Path) -> dict[str, float]:
     return {str(path): path.stat().st_mtime for path in folder.glob("records/*/*.json")}
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"did not happen; the command said {process.communicate()}")
-
-
 @pytest.mark.slow
 def test_after_a_killed_driver_the_rest_is_measured_and_nothing_twice(called: Command, tmp_path: Path) -> None:
     (tmp_path / "quiet").mkdir()
     quiet = call_command(tmp_path / "quiet", *UNTRACKED, "batch_size=1,2,3")
-    process = started(tmp_path, *UNTRACKED, "batch_size=1,2,3")
-    wait_for(lambda: len(list(tmp_path.glob("outputs/*/*/records/*/*.json"))) >= 4, process)
-    process.kill()
-    process.communicate()
+    with running_command(tmp_path, *UNTRACKED, "batch_size=1,2,3") as process:
+        wait_for(lambda: len(list(tmp_path.glob("outputs/*/*/records/*/*.json"))) >= 4, process)
     assert left_after(tmp_path, 10) == []
     folder = folder_of(tmp_path)
     (folder / "records" / ".x.json.1.tmp").write_text("half a fi")
@@ -201,34 +164,19 @@ def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(called: Co
     assert json.loads(stored.read_text())["config"] == config
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["resume=last"], "resume: 'last' does not exist: there are no sweeps in"),
-        (["resume=nowhere"], "resume: 'nowhere' is not the folder of a sweep"),
-    ],
-)
-def test_mistakes(called: Command, arguments: list[str], said: str) -> None:
-    ran = called(*arguments)
-    assert ran.code == 1
-    assert said in ran.err
-    assert "Traceback" not in ran.err
-
-
 @pytest.mark.slow
 def test_a_sweep_that_runs_is_not_taken_over_and_its_report_says_so(called: Command, tmp_path: Path) -> None:
-    process = started(tmp_path, *UNTRACKED, METRICS, "model.fake.on_step=null,hang", "compare.baseline={}")
-    wait_for(lambda: of_kind(tmp_path, "worker"), process)
-    folder = folder_of(tmp_path)
-    taken = called(f"resume={folder}")
-    assert taken.code == 1
-    assert f"is in use by process {process.pid} of" in taken.err
-    wait_for(lambda: hangs(folder), process)
-    report = call_module(tmp_path, "sweeprof", "report", str(folder))
-    assert report.code == 0, report.err
-    assert "it is being measured" in " ".join(table(folder)["reason"].dropna())
-    process.kill()
-    process.communicate()
+    sweep = (*UNTRACKED, METRICS, "model.fake.on_step=null,hang", "compare.baseline={}")
+    with running_command(tmp_path, *sweep) as process:
+        wait_for(lambda: of_kind(tmp_path, "worker"), process)
+        folder = folder_of(tmp_path)
+        taken = called(f"resume={folder}")
+        assert taken.code == 1
+        assert f"is in use by process {process.pid} of" in taken.err
+        wait_for(lambda: hangs(folder), process)
+        report = call_module(tmp_path, "sweeprof", "report", str(folder))
+        assert report.code == 0, report.err
+        assert "it is being measured" in " ".join(table(folder)["reason"].dropna())
     assert left_after(tmp_path, 10) == []
     after = call_module(tmp_path, "sweeprof", "report", str(folder))
     assert after.code == 0
@@ -262,10 +210,10 @@ def test_under_joblib_shards_end_with_the_driver(tmp_path: Path, number: signal.
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
     # What a baseline pairs stays in one shard: each has trials that hang.
     arguments = (*UNTRACKED, METRICS, "batch_size=1,2", "model.fake.on_step=hang", "model.fake.step_s=0.001,0.002")
-    process = started(tmp_path, *arguments, *joblib)
-    wait_for(lambda: running_trials(tmp_path, "quality") == 2 and len(of_kind(tmp_path, "worker")) == 2, process)
-    os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    with running_command(tmp_path, *arguments, *joblib) as process:
+        wait_for(lambda: running_trials(tmp_path, "quality") == 2 and len(of_kind(tmp_path, "worker")) == 2, process)
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=60)
     assert left_after(tmp_path, 10) == []
     assert process.returncode == 130, err
     assert "Traceback" not in out + err

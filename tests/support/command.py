@@ -9,12 +9,14 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 from unittest.mock import patch
 
 import hydra
@@ -23,7 +25,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from sweeprof.cli.common import COMMANDS
+from sweeprof.cli.run import run_command as run_subcommand
 
+T = TypeVar("T")
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
+"""Combinations of the fake model; fixed times, and nothing is sent."""
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PYTHONWARNINGS": "error::UserWarning:sweeprof",
@@ -42,11 +48,16 @@ class Ran:
 
     def folder(self, name: str) -> Path:
         """The folder of the only sweep of that name."""
-        (found,) = (self.cwd / "outputs" / name).iterdir()
-        return found
+        return folder_of(self.cwd, name)
 
 
 Command = Callable[..., Ran]
+
+
+def folder_of(cwd: Path, name: str = "adhoc") -> Path:
+    """The folder of the only sweep of that name in ``cwd``."""
+    (found,) = (cwd / "outputs" / name).iterdir()
+    return found
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -98,6 +109,26 @@ def start_command(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+@contextmanager
+def running_command(cwd: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, running, and ended whatever happens: it would hold up every other sweep of this host."""
+    with start_command(cwd, *arguments) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(condition: Callable[[], T], process: subprocess.Popen[str], seconds: float = 120) -> T:
+    """Wait until the condition gives something, which is returned, while the command runs."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"did not happen; the command said {process.communicate()}")
 
 
 def call_command(cwd: Path, *arguments: str) -> Ran:
@@ -170,3 +201,8 @@ def _state_restored(cwd: Path, module: str, arguments: tuple[str, ...]) -> Itera
         logging.root.handlers[:] = handlers
         logging.root.setLevel(level)
         logging.setLogRecordFactory(factory)
+
+
+def subcommand(name: str) -> Callable[[Sequence[str]], int]:
+    """Return a function that runs ``sweeprof NAME ARGUMENTS`` in this process and returns the exit code."""
+    return lambda arguments: run_subcommand([name, *arguments])

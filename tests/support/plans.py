@@ -1,12 +1,16 @@
-"""Plans of fake combinations, and the folder of a sweep."""
+"""Plans of fake combinations, the folder of a sweep, and a fake model whose time differs from trial to trial."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from support.fakes import fake_config
+from sweeprof.backends.fake import FakeModel
 from sweeprof.config.schema import IDENTITY, LimitSettings
 from sweeprof.plan.plan import Combination, Plan, in_shards
 from sweeprof.results.files import write_json
@@ -59,3 +63,18 @@ def sweep_folder(path: Path, plan: Plan) -> Folder:
     write_json(folder.plan, plan.to_dict())
     write_json(path / "environment.json", {})
     return folder
+
+
+_generator = np.random.default_rng(0)
+
+
+def seed_noise(number: int = 0) -> None:
+    """Begin the sequence of times of noisy models again."""
+    global _generator  # noqa: PLW0603
+    _generator = np.random.default_rng(number)
+
+
+def noisy(step_s: float, spread: float = 0.0, build_s: float = 0.0) -> FakeModel:
+    """A model, built in ``build_s`` of real time, whose step takes ``step_s`` times a log-normal factor drawn then."""
+    time.sleep(build_s)
+    return FakeModel(step_s=step_s * float(np.exp(spread * _generator.standard_normal())))

@@ -10,6 +10,8 @@ from typing import Literal
 
 import psutil
 
+from sweeprof.storage import begun
+
 Kind = Literal["driver", "shard", "fork_server", "worker", "tracker", "other"]
 
 
@@ -58,3 +60,8 @@ def of_kind(home: Path, kind: Kind) -> list[psutil.Process]:
             if kind_of(process) == kind:
                 found.append(process)
     return found
+
+
+def running_trials(cwd: Path, pass_name: str) -> int:
+    """How many trials of a pass run at this moment, in the only sweep below ``cwd``; 0 before there is one."""
+    return sum(trial[1] == pass_name for events in cwd.glob("outputs/*/*/events") for trial in begun(events))

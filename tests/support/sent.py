@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 LOCKS = "/tmp/sweeprof-faults"
-FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}", f"limits.locks={LOCKS}")
+SENT = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}", f"limits.locks={LOCKS}")
 METRICS = "metrics.select=[compute/macs,latency/forward]"
 HISTORY = "tracking.history=true"
 SIZES = (1, 2)

@@ -142,10 +142,7 @@ class Lab:
 
     def logs(self) -> str:
         """What one wants to see when something went wrong."""
-        parts = [
-            _ask("squeue", "--array", "--states=all", check=False),
-            _ask("sinfo", "--Node", "--long", check=False),
-        ]
+        parts = [_ask("squeue", "--array", "--states=all", check=False), _ask("sinfo", "--Node", "--long", check=False)]
         for path in sorted(LOGS.glob("*.log")):
             last = path.read_text(encoding="utf-8", errors="replace").splitlines()[-30:]
             parts.append("\n".join([f"== {path.name}", *last]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from support.command import call_command
 from support.processes import left_after
 from support.proxy import Proxy, proxy
-from support.sent import FAKE, LOCKS, METRICS, SIZES
+from support.sent import LOCKS, METRICS, SENT, SIZES
 from support.servers import MlflowServer, isolated
 from sweeprof.results.files import read_json, write_json
 from sweeprof.tracking import MLFLOW
@@ -43,7 +44,7 @@ def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep that was sent nowhere."""
     sizes = f"batch_size={','.join(map(str, SIZES))}"
-    ran = call_command(tmp_path_factory.mktemp("measured"), *FAKE, METRICS, "tracking=none", "isolation=inline", sizes)
+    ran = call_command(tmp_path_factory.mktemp("measured"), *SENT, METRICS, "tracking=none", "isolation=inline", sizes)
     assert ran.code == 0, ran.err
     return ran.folder("adhoc")
 
@@ -73,3 +74,9 @@ def sweep(measured: Path, tmp_path: Path) -> Callable[[str], Path]:
         return folder
 
     return copy
+
+
+@pytest.fixture
+def folder(sweep: Callable[[str], Path]) -> Path:
+    """One of them."""
+    return sweep(uuid.uuid4().hex[:8])

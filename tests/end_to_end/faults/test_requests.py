@@ -30,19 +30,14 @@ def every(number: int, fault: Fault) -> Callable[[str, str, int], Fault]:
         pytest.param("twice", marks=pytest.mark.thorough),
     ],
 )
-def test_requests_that_fail_now_and_then(
-    fault: Fault, front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder = sweep(f"now-and-then-{fault}")
+def test_requests_that_fail(fault: Fault, front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     front.fault = every(5, fault)
     assert sync(tmp_path, folder, front.url) == (0, "")
     assert_whole(server.url, folder)
 
 
-def test_every_answer_to_the_making_of_a_run_is_lost_once(
-    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder, made = sweep("lost"), Counter[str]()
+def test_each_answer_to_making_a_run_is_lost(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
+    made = Counter[str]()
 
     def lose(method: str, path: str, number: int) -> Fault:
         made[path] += 1
@@ -53,10 +48,7 @@ def test_every_answer_to_the_making_of_a_run_is_lost_once(
     assert_whole(server.url, folder)
 
 
-def test_a_request_that_hangs_is_asked_again(
-    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder = sweep("hung-once")
+def test_a_request_that_hangs_is_asked_again(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     front.fault = lambda method, path, number: "hang" if number == 12 else None
     with mlflow_settings(timeout=5):
         assert sync(tmp_path, folder, front.url) == (0, "")
@@ -71,10 +63,9 @@ def test_a_request_that_hangs_is_asked_again(
         pytest.param(404, "404", marks=pytest.mark.thorough),
     ],
 )
-def test_a_server_that_refuses_is_not_asked_again(
-    status: int, said: str, front: Proxy, sweep: Callable[[str], Path], tmp_path: Path
+def test_a_server_that_refuses_is_asked_once(
+    status: int, said: str, front: Proxy, folder: Path, tmp_path: Path
 ) -> None:
-    folder = sweep(f"refused-{status}")
     front.fault = lambda method, path, number: status
     code, err = sync(tmp_path, folder, front.url)
     assert code == 2
@@ -85,10 +76,7 @@ def test_a_server_that_refuses_is_not_asked_again(
 
 
 @pytest.mark.thorough
-def test_a_server_that_never_answers_is_given_up_and_served_later(
-    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder = sweep("hung")
+def test_a_silent_server_is_served_later(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     front.fault = lambda method, path, number: "hang"
     code, err = sync(tmp_path, folder, front.url)
     assert (code, "the tracker made no progress for 120 s" in err) == (2, True), err
@@ -110,9 +98,9 @@ def test_a_server_that_never_answers_is_given_up_and_served_later(
     ],
 )
 def test_a_tracker_that_is_killed_while_it_sends(
-    path: str, fault: Fault, front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+    path: str, fault: Fault, front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
 ) -> None:
-    folder, seen = sweep(f"killed-{path.replace('/', '-')}"), 0
+    seen = 0
 
     def kill(method: str, asked: str, number: int) -> Fault:
         nonlocal seen
@@ -131,8 +119,7 @@ def test_a_tracker_that_is_killed_while_it_sends(
     assert_whole(server.url, folder)
 
 
-def test_two_that_send_one_sweep_at_once(server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path) -> None:
-    folder = sweep("two")
+def test_two_that_send_one_sweep_at_once(server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     both = [start_sync(tmp_path, folder, server.url) for _ in range(2)]
     for process in both:
         _, err = process.communicate(timeout=200)

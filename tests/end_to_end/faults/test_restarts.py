@@ -10,16 +10,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
-from support.command import environment, run_command, start_command
-from support.processes import left_after
+from support.command import environment, folder_of, run_command, running_command, wait_for
+from support.processes import left_after, processes
 from support.proxy import Fault, Proxy, proxy
-from support.sent import FAKE, HISTORY, METRICS, assert_whole, mlflow_settings, runs, start, start_sync, sync
+from support.sent import HISTORY, METRICS, SENT, assert_whole, mlflow_settings, runs, start, start_sync, sync
 from support.servers import POSTGRES, MlflowServer, postgres
 from sweeprof.results.files import read_json
 
@@ -34,7 +34,8 @@ def model(**arguments):
         time.sleep(0.05)
     return FakeModel(**arguments)
 """
-WAITS = ("model.fake._target_=waiting.model", "limits.timeout_s=null")
+SWEEP = (*SENT, METRICS, HISTORY, "batch_size=1,2")
+WAITS = (*SWEEP, "model.fake._target_=waiting.model", "limits.timeout_s=null")
 needs_postgres = pytest.mark.skipif(POSTGRES is None, reason="needs PostgreSQL: apt-get install postgresql")
 
 
@@ -48,14 +49,9 @@ def at_once(count: int, uri: str, sweep: Callable[[str], Path], home: Path) -> l
 
 
 @pytest.mark.thorough
-def test_eight_sweeps_at_once_to_one_server(server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path) -> None:
-    for folder in at_once(8, server.url, sweep, tmp_path):
-        assert_whole(server.url, folder)
-
-
-@pytest.mark.thorough
-def test_eight_sweeps_at_once_to_one_new_sqlite_file(sweep: Callable[[str], Path], tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path / 'new.db'}"
+@pytest.mark.parametrize("place", ["server", "new SQLite file"])
+def test_eight_sweeps_at_once(place: str, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path) -> None:
+    uri = server.url if place == "server" else f"sqlite:///{tmp_path / 'new.db'}"
     for folder in at_once(8, uri, sweep, tmp_path):
         assert_whole(uri, folder)
 
@@ -84,13 +80,12 @@ def test_sweeps_at_once_to_one_new_postgres(count: int, sweep: Callable[[str], P
 
 @needs_postgres
 @pytest.mark.thorough
-def test_postgres_is_restarted_under_the_server(sweep: Callable[[str], Path], tmp_path: Path) -> None:
+def test_postgres_is_restarted_under_the_server(folder: Path, tmp_path: Path) -> None:
     with (
         postgres(tmp_path / "pg") as database,
         MlflowServer(tmp_path / "server", database.create("mlflow")) as behind,
         proxy(behind.url) as front,
     ):
-        folder = sweep("restarted")
         with restarted_at(20, front, database.down, database.up):
             assert sync(tmp_path, folder, front.url) == (0, "")
         assert_whole(behind.url, folder)
@@ -116,10 +111,9 @@ def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Calla
             starting.join()
 
 
-def test_the_server_is_restarted_while_it_is_sent_to(
-    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+def test_a_server_restarted_while_it_is_sent_to(
+    front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
 ) -> None:
-    folder = sweep("restarted-server")
     with restarted_at(20, front, lambda: server.end(signal.SIGKILL), server.up):
         assert sync(tmp_path, folder, front.url) == (0, "")
     assert 502 in front.answered
@@ -130,64 +124,48 @@ def test_the_server_is_restarted_while_it_is_sent_to(
 def test_a_server_is_killed_and_started_again_during_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     with MlflowServer(tmp_path / "server") as fragile:
-        process = start_command(
-            tmp_path, *FAKE, *WAITS, METRICS, HISTORY, "batch_size=1,2", f"tracking.uri={fragile.url}"
-        )
-        try:
+        with running_command(tmp_path, *WAITS, f"tracking.uri={fragile.url}") as process:
             wait_for((tmp_path / "waits").exists, process)
             fragile.end(signal.SIGKILL)
             fragile.up()
             (tmp_path / "go").touch()
             out, err = process.communicate(timeout=200)
-        finally:
-            process.kill()
         assert process.returncode == 0, err
         assert "Not sent" not in out
-        (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+        folder = folder_of(tmp_path)
         assert_whole(fragile.url, folder)
 
 
 @pytest.mark.thorough
-def test_a_server_that_is_there_only_at_the_end_gets_everything(
-    front: Proxy, server: MlflowServer, tmp_path: Path
-) -> None:
+def test_a_server_that_is_there_only_at_the_end_gets_all(front: Proxy, server: MlflowServer, tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     front.fault = lambda method, path, number: 503
-    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, HISTORY, "batch_size=1,2", f"tracking.uri={front.url}")
-    try:
+    with running_command(tmp_path, *WAITS, f"tracking.uri={front.url}") as process:
         wait_for(lambda: (tmp_path / "waits").exists() and bool(front.asked), process)
         time.sleep(2)  # for the answer to be understood
         front.fault = lambda method, path, number: None
         (tmp_path / "go").touch()
         out, err = process.communicate(timeout=200)
-    finally:
-        process.kill()
     assert process.returncode == 0, err
     assert "everything is sent after the last measurement" in err
     assert f"Compare    {front.url}/#/experiments/" in out
     assert "Not sent" not in out
-    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    folder = folder_of(tmp_path)
     assert_whole(server.url, folder)
 
 
-def test_after_a_killed_driver_the_run_is_closed_when_the_sweep_is_resumed(
-    server: MlflowServer, tmp_path: Path
-) -> None:
+def test_after_a_killed_driver_the_run_is_closed_by_resuming(server: MlflowServer, tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
 
     def is_there() -> bool:
         plans = list(tmp_path.glob("outputs/*/*/plan.json"))
         return bool(plans) and bool(runs(server.url, read_json(plans[0])["sweep_id"]))
 
-    process = start_command(tmp_path, *FAKE, *WAITS, METRICS, HISTORY, "batch_size=1,2", f"tracking.uri={server.url}")
-    try:
+    with running_command(tmp_path, *WAITS, f"tracking.uri={server.url}") as process:
         wait_for(is_there, process)
-    finally:
-        process.kill()
-        process.communicate()
     (tmp_path / "go").touch()
     assert left_after(tmp_path, 10) == []
-    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    folder = folder_of(tmp_path)
     (parent,) = runs(server.url, read_json(folder / "plan.json")["sweep_id"])
     assert parent.info.status == "RUNNING"
     assert read_json(folder / "tracking.json")["sent"] is None
@@ -199,7 +177,7 @@ def test_after_a_killed_driver_the_run_is_closed_when_the_sweep_is_resumed(
 def test_what_was_not_sent_is_sent_by_one_command_and_only_once(tmp_path: Path) -> None:
     away = MlflowServer(tmp_path / "server")
     with mlflow_settings(max_retries=2):
-        ran = run_command(tmp_path, *FAKE, METRICS, HISTORY, "batch_size=1,2", f"tracking.uri={away.url}")
+        ran = run_command(tmp_path, *SWEEP, f"tracking.uri={away.url}")
     assert ran.code == 0, ran.err
     folder = ran.folder("adhoc")
     (said,) = (line for line in ran.out.splitlines() if line.startswith("Not sent"))
@@ -225,18 +203,17 @@ def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: P
     uri = front.url.replace("://", f"://{user}:{secrets[0].replace('/', '%2F')}@")
     hidden = {"MLFLOW_TRACKING_TOKEN": secrets[1], "AWS_SECRET_ACCESS_KEY": secrets[2]}
     hidden |= {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": secrets[3]}
+    command = [sys.executable, "-m", "sweeprof", *SWEEP, f"tracking.uri={uri}"]
     lines: list[str] = []
     # A process that is about to become another one has its parent's command line until then, for a moment.
     copies: Counter[int] = Counter()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in hidden.items():
             patch.setenv(name, value)
-        command = [sys.executable, "-m", "sweeprof", *FAKE, METRICS, HISTORY, "batch_size=1,2", f"tracking.uri={uri}"]
         environ = {**environment(tmp_path), **hidden}
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        try:
+        ) as process:
             while process.poll() is None:
                 for pid, line in command_lines(tmp_path, process.pid):
                     if line == " ".join(command):
@@ -245,11 +222,9 @@ def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: P
                         lines.append(line)
                 time.sleep(0.05)
             out, err = process.communicate()
-        finally:
-            process.kill()
     assert process.returncode == 0, err
     assert "Not sent" not in out
-    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    folder = folder_of(tmp_path)
     found = runs(server.url, read_json(folder / "plan.json")["sweep_id"])
     assert [run.info.status for run in found] == ["FINISHED"] * 3
     stored = b"".join(path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file())
@@ -265,22 +240,8 @@ def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: P
 
 def command_lines(home: Path, own: int) -> list[tuple[int, str]]:
     """Number and command line of every process that the command has started."""
-    import psutil
-
     found = []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != own and process.environ().get("HOME") == str(home):
-                found.append((process.pid, " ".join(process.cmdline())))
-        except psutil.Error:
-            continue
-    return found
-
-
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"did not happen; the command said {process.communicate()}")
+    for process in processes(home):
+        with suppress(psutil.Error):
+            found.append((process.pid, " ".join(process.cmdline())))
+    return [(pid, line) for pid, line in found if pid != own]

@@ -1,4 +1,4 @@
-"""What ``sweeprof sync`` gives the tracker, and where one sweep of several cannot be sent."""
+"""``sweeprof sync`` and ``sweeprof collect``: what the tracker is given, and what keeps a sweep or its jobs from being sent."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
-from support.subcommands import subcommand
+from sweeprof.errors import ExitCode
 from sweeprof.plan.plan import SearchPlan
 from sweeprof.results.compared_rows import SearchGoal
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record
+from sweeprof.run.locks import driver_lock
 from sweeprof.run.tracker_process import keep_config, note_ending
-from sweeprof.storage import Folder, Jobs
+from sweeprof.storage import Folder, Jobs, Submission
+from sweeprof.tracking import MLFLOW
 
 NOTING = """
 import json
@@ -42,9 +45,17 @@ def _noting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
 
 
+collect = subcommand("collect")
+
+
 def main(words: list[str]) -> int:
     """The command for folders that are trusted: their tracker is none of sweeprof's."""
     return subcommand("sync")([*words, "--trust"])
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlurm:
+    return ScriptedSlurm(tmp_path / "slurm", monkeypatch)
 
 
 def sweep(tmp_path: Path, name: str, uri: str) -> Folder:
@@ -100,7 +111,7 @@ def test_one_sweep_that_cannot_be_sent_keeps_no_other_back(tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-def test_an_address_with_its_password_goes_to_the_sweeps_of_that_address_alone(
+def test_an_address_goes_to_the_sweeps_of_that_address_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = "http://me:pa55word@lab:5000"
@@ -123,16 +134,12 @@ def test_a_login_in_the_environment_spares_the_address(tmp_path: Path, monkeypat
     assert address(server) == LAB
 
 
-def test_a_sweep_whose_jobs_run_is_left_to_collect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_running_jobs_are_left_to_collect(
+    tmp_path: Path, slurm: ScriptedSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm = ScriptedSlurm(tmp_path / "slurm", monkeypatch)
     folder = sweep(tmp_path, "a", LAB)
-    plan = folder.read_plan()
-    write_json(
-        folder.plan,
-        dataclasses.replace(plan, cluster={"settings": {"scheduler": "slurm"}, "resources": [{}]}).to_dict(),
-    )
+    cluster = {"settings": {"scheduler": "slurm"}, "resources": [{}]}
+    write_json(folder.plan, dataclasses.replace(folder.read_plan(), cluster=cluster).to_dict())
     submission = Jobs(folder.path).new("a", [0], {})
     Jobs(folder.path).keep(submission)
     slurm.queue(submission, "RUNNING")
@@ -145,6 +152,67 @@ def test_a_sweep_whose_jobs_run_is_left_to_collect(
     assert got(folder) is not None
 
 
-def test_words_that_are_no_command_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["last", "--ouput", "x"]) == 1
-    assert "sweeprof sync: '--ouput' is not an option" in capsys.readouterr().err
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """Of two combinations in two tasks, one of them measured."""
+    cluster = {"settings": {"scheduler": "slurm", "poll_s": 0.1}, "resources": [{}, {}]}
+    plan = dataclasses.replace(fake_plan({"a": {}, "b": {}}, ["analysis"]), shards=(("ca",), ("cb",)), cluster=cluster)
+    folder = sweep_folder(tmp_path / "out" / "test" / "1", plan)
+    Record("s1", "ca", "analysis", "ok").write(folder.records)
+    return folder
+
+
+@pytest.fixture
+def submission(folder: Folder) -> Submission:
+    made = Jobs(folder.path).new("test", [0, 1], {})
+    Jobs(folder.path).keep(made)
+    return made
+
+
+def rows(folder: Folder) -> list[tuple[str, str | None]]:
+    return [(row["status"], row["reason"]) for row in read_json(folder.path / "comparison.json")["rows"]]
+
+
+def test_while_jobs_run(slurm: ScriptedSlurm, folder: Folder, submission: Submission) -> None:
+    slurm.queue(submission, "COMPLETED", "PENDING", job=9)
+    assert collect([str(folder.path)]) == ExitCode.RUNNING
+    assert rows(folder) == [("ok", None), ("skipped", "analysis: it has not begun yet")]
+
+
+def test_once_no_job_is_left(slurm: ScriptedSlurm, folder: Folder, submission: Submission) -> None:
+    slurm.queue(submission, "COMPLETED", "CANCELLED", job=9)
+    assert collect([str(folder.path), "--wait"]) == 2
+    said = "analysis: its job 9_1 on n1 was cancelled before it was measured"
+    assert rows(folder) == [("ok", None), ("skipped", said)]
+    assert slurm.told("sbatch") == []  # who looks on submits nothing
+
+
+def test_a_controller_that_does_not_answer(
+    slurm: ScriptedSlurm, folder: Folder, submission: Submission, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.go_away()
+    assert collect([str(folder.path)]) == ExitCode.RUNNING
+    assert "Unable to contact slurm controller" in capsys.readouterr().out
+
+
+def test_a_sweep_that_has_a_driver(slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    with driver_lock(folder.path):
+        assert collect([str(folder.path)]) == 1
+    assert "DIR" in (err := capsys.readouterr().err)
+    assert "is in use by process" in err
+
+
+def test_a_sweep_of_this_host(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep_folder(folder.path, fake_plan({"a": {}}))
+    assert collect([str(folder.path)]) == 1
+    assert "was not measured by jobs of a cluster" in capsys.readouterr().err
+
+
+def test_a_password_that_is_not_stored(
+    slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_config(folder, {"_target_": MLFLOW, "uri": "http://me:pa55@lab:5000"})
+    assert collect([str(folder.path)]) == 1
+    err = capsys.readouterr().err
+    assert "had a password, which is not stored" in err
+    assert "pa55" not in err

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import shutil
-import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
-from support.subcommands import subcommand
+from support.command import subcommand
+from support.servers import free_port
 from sweeprof.results.files import write_json
 from sweeprof.tracking.connection import LOGIN, is_healthy
+from sweeprof.tracking.viewer import TokenGuard, with_token
 
 main = subcommand("ui")
 
+Capture = pytest.CaptureFixture[str]
 GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
+
+
+Said = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def said(capsys: Capture) -> Said:
+    """Runs the command; returns its exit code and error."""
+
+    def run(*words: object) -> tuple[int, str]:
+        code = main([*map(str, words)])
+        out, err = capsys.readouterr()
+        assert out == ""
+        return code, err.removesuffix("\n")
+
+    return run
 
 
 @pytest.fixture
@@ -36,79 +56,61 @@ def sent(sweep: Path, uri: str | None, complete: bool = True, target: str | None
     write_json(sweep / "tracking.json", {"config": {"_target_": target, "uri": uri}, "complete": complete})
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    code = main(list(words))
-    out, err = capsys.readouterr()
-    assert out == ""
-    return code, err.removesuffix("\n")
-
-
-def test_a_sweep_that_was_not_tracked_names_the_command_that_sends_it(
-    sweep: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_that_was_not_tracked_names_the_command_that_sends_it(sweep: Path, said: Said) -> None:
     expected = f"error: DIR: '{sweep}' was not sent to MLflow; to send it: sweeprof sync {sweep}"
-    assert said(capsys, str(sweep)) == (1, expected)
+    assert said(sweep) == (1, expected)
     sent(sweep, None, target=None)
-    assert said(capsys, str(sweep)) == (1, expected)
+    assert said(sweep) == (1, expected)
 
 
-def test_last_is_the_newest_below_output(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, err = said(capsys, "--output", str(sweep.parents[1]))
+def test_last_is_the_newest_below_output(sweep: Path, said: Said) -> None:
+    code, err = said("--output", sweep.parents[1])
     assert code == 1
     assert str(sweep) in err
-    assert said(capsys, "--output", str(sweep)) == (
-        1,
-        f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.",
-    )
+    assert said("--output", sweep) == (1, f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.")
 
 
-def test_a_database_that_is_gone_is_named(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_is_gone_is_named(sweep: Path, said: Said) -> None:
     sent(sweep, None)
-    code, err = said(capsys, str(sweep))
+    code, err = said(sweep)
     assert code == 1
     assert err.startswith(f"error: DIR: 'sqlite:///{sweep.parents[1]}/mlflow.db' does not exist; to send it: ")
 
 
-def test_a_password_that_is_not_kept_is_asked_for(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_password_that_is_not_kept_is_asked_for(sweep: Path, said: Said) -> None:
     sent(sweep, "postgresql://***@db.example/sweeps", complete=False)
-    code, err = said(capsys, str(sweep))
+    code, err = said(sweep)
     assert code == 1
     assert "had a password, which is not stored; set MLFLOW_TRACKING_URI" in err
 
 
-def test_a_server_that_does_not_answer_is_named_without_its_password(
-    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def test_a_silent_server_is_named_without_password(sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
     sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
-    code, err = said(capsys, str(sweep))
+    code, err = said(sweep)
     assert code == 2
     assert err == f"error: MLflow at http://127.0.0.1:{port} gave no answer: [Errno 111] Connection refused"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ann:pa55word@127.0.0.1:{port}")
-    code, err = said(capsys, str(sweep))
+    code, err = said(sweep)
     assert code == 2
     assert "pa55word" not in err
 
 
 @pytest.mark.parametrize("words", [["--uri", "http://lab"], ["--port", "many"], ["--nonsense"]])
-def test_a_mistake_on_the_command_line_is_code_1(
-    words: list[str], sweep: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, err = said(capsys, str(sweep), *words)
+def test_a_mistake_on_the_command_line_is_code_1(words: list[str], sweep: Path, said: Said) -> None:
+    code, err = said(sweep, *words)
     assert code == 1
     assert err.startswith("error: ")
     assert words[0] in err
 
 
-def test_a_database_that_refuses_the_connection_is_named_without_its_password(
-    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_refusing_database_is_named_without_password(
+    sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg")
     sent(sweep, "postgresql://***@127.0.0.1:1/sweeps", complete=False)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://ann:pa55word@127.0.0.1:1/sweeps")
-    code, err = said(capsys, str(sweep))
+    code, err = said(sweep)
     assert code == 1
     assert err.startswith("error: DIR: 'postgresql://127.0.0.1:1/sweeps' refuses the connection: connection failed: ")
     assert "pa55word" not in err
@@ -119,105 +121,101 @@ def test_a_database_that_refuses_the_connection_is_named_without_its_password(
     [("sqlite:///{sweep}/mlflow.db", "mlflow", "mlflow"), ("postgresql://h/sweeps", "psycopg", "postgresql")],
 )
 def test_a_missing_package_is_named_with_what_installs_it(
-    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, uri: str, package: str, extra: str
+    sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch, uri: str, package: str, extra: str
 ) -> None:
     (sweep / "mlflow.db").touch()
     monkeypatch.setattr("sweeprof.cli.ui.find_spec", lambda name: None if name == package else object())
     sent(sweep, uri.format(sweep=sweep))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(sweep=sweep))
-    code, err = said(capsys, str(sweep), "--port", "0")
+    code, err = said(sweep, "--port", "0")
     assert code == 1
     assert err.endswith(f"needs {package}, which is not installed: pip install 'sweeprof[{extra}]'.")
 
 
-def test_a_port_that_no_user_may_use(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_no_user_may_use(sweep: Path, said: Said) -> None:
     (sweep.parents[1] / "mlflow.db").touch()
     sent(sweep, None)
-    code, err = said(capsys, str(sweep), "--port", "70000")
+    code, err = said(sweep, "--port", "70000")
     assert code == 1
     assert err == "error: --port: 70000 is not a port that you may use: 1024 to 65535, or 0 for any free port."
 
 
-def test_a_program_that_is_no_mlflow_server_is_a_taken_port(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_is_no_mlflow_server_is_a_taken_port(sweep: Path, said: Said) -> None:
     (sweep.parents[1] / "mlflow.db").touch()
     sent(sweep, None)
     with answering(404) as port:
-        code, err = said(capsys, str(sweep), "--port", str(port))
+        code, err = said(sweep, "--port", port)
     assert code == 1
     assert err.startswith(f"error: --port: {port} is taken: another program listens there")
 
 
 def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environment(
-    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with answering(401) as port:
         sent(sweep, f"http://127.0.0.1:{port}")
         expected = f"error: MLflow at http://127.0.0.1:{port} gave no answer: 401 Unauthorized; {LOGIN}"
-        assert said(capsys, str(sweep)) == (2, expected)
+        assert said(sweep) == (2, expected)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ann:pa%2Fss@127.0.0.1:{port}")
-        assert said(capsys, str(sweep)) == (2, expected)
+        assert said(sweep) == (2, expected)
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "word")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}/")
-        assert said(capsys, str(sweep)) == (2, expected)
+        assert said(sweep) == (2, expected)
     assert Answering.authorizations == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
 
 
-def test_a_server_that_only_the_folder_names_is_not_told_the_login(
-    sweep: Path, capsys: pytest.CaptureFixture[str], login: str, monkeypatch: pytest.MonkeyPatch
+def test_a_server_of_the_folder_gets_no_login(
+    sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     with answering(401) as port:
         address = f"http://127.0.0.1:{port}"
         sent(sweep, address)
-        code, err = said(capsys, str(sweep))
+        code, err = said(sweep)
         assert (code, Answering.authorizations) == (2, [None])
         assert err.endswith(
             f"your login was not sent, as only the sweep's folder names this server; "
             f"to send it, set MLFLOW_TRACKING_URI={address})"
         )
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        assert said(capsys, str(sweep))[0] == 2
+        assert said(sweep)[0] == 2
     assert Answering.authorizations == [None, login]
 
 
-def test_a_login_of_the_environment_stands_for_one_that_is_not_kept(
-    sweep: Path, capsys: pytest.CaptureFixture[str], login: str, monkeypatch: pytest.MonkeyPatch
+def test_a_login_of_the_environment_is_used(
+    sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with answering(401) as port:
         sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        assert said(capsys, str(sweep))[0] == 2
+        assert said(sweep)[0] == 2
     assert Answering.authorizations == [login]
 
 
-def test_the_login_of_the_environment_is_not_for_whoever_listens_on_this_machine(
-    sweep: Path, capsys: pytest.CaptureFixture[str], login: str
-) -> None:
+def test_the_login_is_not_for_whoever_listens_on_this_machine(sweep: Path, said: Said, login: str) -> None:
     (sweep.parents[1] / "mlflow.db").touch()
     sent(sweep, None)
     with answering(404) as port:
-        assert said(capsys, str(sweep), "--port", str(port))[0] == 1
+        assert said(sweep, "--port", port)[0] == 1
         assert Answering.authorizations == []
         assert is_healthy(f"http://ann:pa55word@127.0.0.1:{port}")
     assert Answering.of_health == [None]
 
 
-def test_a_server_that_names_another_gives_it_no_password(
-    sweep: Path, capsys: pytest.CaptureFixture[str], login: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_server_gets_no_password(sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Redirected) as other, served(other), answering(302) as port:
         Answering.location = f"http://localhost:{other.server_address[1]}/"
         sent(sweep, f"http://127.0.0.1:{port}")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        code, err = said(capsys, str(sweep))
+        code, err = said(sweep)
         assert (code, err.partition(";")[0]) == (2, f"error: MLflow does not have {sweep}")
     assert Answering.authorizations == [login]
     assert Redirected.authorizations == [None]
 
 
 def test_the_table_is_opened_in_a_graphical_session_unless_only_the_folder_names_the_server(
-    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sweep: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("sweeprof.cli.ui.webbrowser.open", opened.append)
@@ -252,7 +250,12 @@ def login(monkeypatch: pytest.MonkeyPatch) -> str:
     return "Basic Ym9iOndvcmQ="
 
 
-class Answering(BaseHTTPRequestHandler):
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+class Answering(Quiet):
     """A program that is healthy and refuses every question, or passes it to another."""
 
     status = 404
@@ -272,11 +275,8 @@ class Answering(BaseHTTPRequestHandler):
             self.send_header("Location", self.location)
         self.end_headers()
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
-
-class Serving(BaseHTTPRequestHandler):
+class Serving(Quiet):
     """A server that has every sweep."""
 
     def do_POST(self) -> None:
@@ -285,11 +285,8 @@ class Serving(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(found).encode())
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
-
-class Redirected(BaseHTTPRequestHandler):
+class Redirected(Quiet):
     """A program that has no experiments."""
 
     authorizations: ClassVar[list[str | None]] = []
@@ -299,9 +296,6 @@ class Redirected(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"{}")
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
 
 @contextmanager
@@ -323,3 +317,75 @@ def served(server: ThreadingHTTPServer) -> Iterator[None]:
     finally:
         server.shutdown()
         thread.join()
+
+
+TOKEN = "0123456789abcdef"
+COOKIE = f"sweeprof-ui-5000={TOKEN}"
+Sent = list[dict[str, Any]]
+
+
+def asked(path: str, method: str = "GET", kind: str = "http", query: str = "", **headers: str) -> Sent:
+    """The messages that answer a request; of one that is passed on, ``{"passed": True}``."""
+    sent: Sent = []
+
+    async def behind(*_: object) -> None:
+        sent.append({"passed": True})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": kind,
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "server": ("127.0.0.1", 5000),
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
+    }
+    asyncio.run(TokenGuard(behind, TOKEN)(scope, None, send))  # type: ignore[arg-type]
+    return sent
+
+
+def basic(user: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:'.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [
+        *[("/", "GET"), ("/health", "POST"), ("/health/", "GET"), ("//health", "GET")],
+        *[("/version", "GET"), ("/x", "HEAD")],
+        *[("/api/2.0/mlflow/experiments/search", "POST"), ("/ajax-api/2.0/mlflow/runs/search", "OPTIONS")],
+        *[("/graphql", "POST"), ("/get-artifact", "GET"), ("/static-files/main.js", "GET"), ("/docs", "GET")],
+    ],
+)
+def test_a_request_without_the_token_is_refused(path: str, method: str) -> None:
+    wrong = TOKEN[:-1] + "0"
+    for headers in (
+        *[{}, {"cookie": f"sweeprof-ui-5000={wrong}"}, {"cookie": f"sweeprof-ui-5001={TOKEN}"}, {"cookie": "\xff=;;="}],
+        *[{"authorization": basic(wrong)}, {"authorization": "Basic %"}, {"authorization": f"Bearer {TOKEN}"}],
+    ):
+        start, body = asked(path, method, query=f"token={wrong}&x=%ff", **headers)
+        assert start["status"] == 403
+        assert TOKEN.encode() not in body["body"]
+
+
+def test_a_token_in_the_query_of_another_page_is_refused() -> None:
+    assert asked("/get-artifact", query=f"token={TOKEN}")[0]["status"] == 403
+
+
+def test_what_has_the_token_is_passed_on() -> None:
+    for headers in ({"cookie": f"a b=c; \xe9; {COOKIE}"}, {"authorization": basic(TOKEN)}):
+        assert asked("/api/2.0/mlflow/experiments/search", "POST", **headers) == [{"passed": True}]
+        assert asked("/", kind="websocket", **headers) == [{"passed": True}]
+    assert asked("/health") == [{"passed": True}]
+    assert asked("/", kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_the_address_with_the_token_gives_a_cookie_and_keeps_the_page() -> None:
+    page = "http://127.0.0.1:5000/#/experiments/1?a=b"
+    assert with_token(page, "T") == "http://127.0.0.1:5000/?token=T#/experiments/1?a=b"
+    start, _ = asked("/", query=f"token={TOKEN}")
+    headers = dict(start["headers"])
+    assert (start["status"], headers[b"location"]) == (303, b"/")
+    assert headers[b"set-cookie"].decode().split("; ") == [COOKIE, "Path=/", "HttpOnly", "SameSite=Lax"]

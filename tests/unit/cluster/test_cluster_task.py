@@ -13,26 +13,30 @@ import pytest
 from sweeprof.results.files import read_json, write_json
 from sweeprof.run import cluster_task
 from sweeprof.run.locks import locked
-from sweeprof.storage import HELD, Folder, Jobs, Submission
+from sweeprof.storage import HELD, Folder, Jobs, Note, Submission
 
 
 @pytest.fixture
 def submission(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Submission:
-    monkeypatch.setenv("SLURM_JOB_ID", "8")
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
-    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    told = {"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1", "SLURMD_NODENAME": "n2"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
     jobs = Jobs(folder.path)
     made = jobs.new("test", [0, 2], {})
     jobs.keep(made)
     return made
 
 
+def note_of(folder: Folder, submission: Submission) -> Note:
+    note = Jobs(folder.path).note(submission.token, 1)
+    assert note is not None
+    return note
+
+
 def test_it_measures_its_shard_and_tells_its_end(folder: Folder, submission: Submission) -> None:
     assert cluster_task.main([str(folder.path), submission.token]) == 0
     assert sorted(path.name for path in folder.records.iterdir()) == ["ce", "cf"]
-    note = Jobs(folder.path).note(submission.token, 1)
-    assert note is not None
+    note = note_of(folder, submission)
     assert note.ended is not None
     assert (note.job, note.node, note.error) == ("7_1", "n2", None)
     assert read_json(folder.records / "ce" / "analysis-r0.json")["environment"]["scheduler"]["job"] == "7_1"
@@ -71,9 +75,7 @@ def test_two_do_not_measure_one_shard(folder: Folder, submission: Submission, mo
     with locked(folder.events / "shard-2.jsonl") as other:
         assert other is None
         assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.EXIT_HELD
-    note = Jobs(folder.path).note(submission.token, 1)
-    assert note is not None
-    assert note.error == HELD
+    assert note_of(folder, submission).error == HELD
     assert not folder.records.exists()
 
 
@@ -84,6 +86,4 @@ def test_what_ends_it_is_told(folder: Folder, submission: Submission, monkeypatc
     monkeypatch.setattr(cluster_task, "run_shard", fails)
     with pytest.raises(RuntimeError):
         cluster_task.main([str(folder.path), submission.token])
-    note = Jobs(folder.path).note(submission.token, 1)
-    assert note is not None
-    assert note.error == "RuntimeError: no such device"
+    assert note_of(folder, submission).error == "RuntimeError: no such device"

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from support.records import read_records
 from support.scripted import ScriptedSlurm
-from sweeprof.cluster.job_tracker import JobTracker, job_tracker
-from sweeprof.cluster.scheduler import ClusterError
+from sweeprof.cluster import slurm as commands
+from sweeprof.cluster.job_tracker import (
+    JobOutcome,
+    JobTracker,
+    follow,
+    job_outcome,
+    job_tracker,
+    launch,
+    live_jobs,
+    may_be_at_work,
+)
+from sweeprof.cluster.scheduler import ClusterError, TaskState
+from sweeprof.errors import UserError
 from sweeprof.plan.plan import Trial
 from sweeprof.results.record import Record
-from sweeprof.storage import EventLog, Folder, Note, Submission
+from sweeprof.storage import HELD, EventLog, Folder, Jobs, Note, Submission
 
 
 def submitted(folder: Folder) -> tuple[JobTracker, Submission, Submission]:
@@ -81,7 +94,7 @@ def test_what_is_refused_for_now_is_submitted_as_tasks_end(slurm: ScriptedSlurm,
 
 
 @pytest.mark.parametrize("step_s", [-7200.0, 0.0, 7200.0])
-def test_only_what_this_task_was_measuring_is_blamed(
+def test_only_its_own_trial_is_blamed(
     slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     """Whatever the clock of its node was set to meanwhile, or that of another node shows."""
@@ -111,18 +124,21 @@ def test_a_job_that_only_accounting_holds_for_alive_is_not_waited_for(slurm: Scr
     tracker, first, _ = submitted(folder)
     slurm.account(first, "RUNNING", "TIMEOUT")
     assert sorted(tracker.update()) == [0, 1, 2]
-    assert {shard: task.state.name for shard, task in tracker._tasks.items()} == {
-        0: "VANISHED",
-        1: "TIMEOUT",
-        2: "VANISHED",
-    }
+    names = [tracker._tasks[shard].state.name for shard in range(3)]
+    assert names == ["VANISHED", "TIMEOUT", "VANISHED"]
+
+
+def keep_unheard(folder: Folder) -> Submission:
+    """What is left of a head that was killed amid sbatch."""
+    killed = job_tracker(folder)
+    kept = killed.jobs.new("test", [0, 1, 2], killed.plan.cluster["resources"][0])
+    killed.jobs.keep(kept, "#!/bin/bash\n")
+    return kept
 
 
 def test_an_sbatch_that_was_not_heard_yet_is_revoked(slurm: ScriptedSlurm, folder: Folder) -> None:
     """The head was killed while sbatch tried to reach the controller, which it may do yet."""
-    killed = job_tracker(folder)
-    unheard = killed.jobs.new("test", [0, 1, 2], killed.plan.cluster["resources"][0])
-    killed.jobs.keep(unheard, "#!/bin/bash\n")
+    keep_unheard(folder)
     tracker = job_tracker(folder)
     tracker.update()
     tracker.submit(tracker.unattended())
@@ -130,9 +146,7 @@ def test_an_sbatch_that_was_not_heard_yet_is_revoked(slurm: ScriptedSlurm, folde
 
 
 def test_an_sbatch_that_was_heard_is_found_again(slurm: ScriptedSlurm, folder: Folder) -> None:
-    killed = job_tracker(folder)
-    heard = killed.jobs.new("test", [0, 1, 2], killed.plan.cluster["resources"][0])
-    killed.jobs.keep(heard, "#!/bin/bash\n")
+    heard = keep_unheard(folder)
     slurm.queue(heard, "RUNNING", "", "PENDING", job=77)
     tracker = job_tracker(folder)
     tracker.update()
@@ -150,9 +164,7 @@ def test_jobs_are_cancelled_also_where_the_queue_is_not_told(slurm: ScriptedSlur
     assert all(submission.revoked for submission in tracker.jobs.all())
 
 
-def test_the_user_s_view_of_the_queue_hides_nothing(
-    slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_user_s_view_hides_nothing(slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_PARTITION", "mine")
     tracker, _, _ = submitted(folder)
     tracker.update()
@@ -160,21 +172,23 @@ def test_the_user_s_view_of_the_queue_hides_nothing(
     assert all("--all" in asked for asked in slurm.told("squeue"))
 
 
-def test_tasks_that_fail_for_one_cause_before_anything_is_measured_stop_the_sweep(
-    slurm: ScriptedSlurm, folder: Folder
-) -> None:
-    tracker, first, second = submitted(folder)
+def two_out_of_memory(slurm: ScriptedSlurm, tracker: JobTracker, first: Submission) -> None:
+    """Let the tasks of the first submission end in their first trials."""
     for place, id in enumerate(("ca", "cc")):
         began(tracker, first, place)
-        begin(folder, place, id)
+        begin(tracker.folder, place, id)
     slurm.queue(first, "OUT_OF_MEMORY", "OUT_OF_MEMORY")
+
+
+def test_tasks_that_fail_for_one_cause_at_first_stop_the_sweep(slurm: ScriptedSlurm, folder: Folder) -> None:
+    tracker, first, second = submitted(folder)
+    two_out_of_memory(slurm, tracker, first)
     began(tracker, second, 0)
     begin(folder, 2, "ce")
     with (slurm.path / "squeue").open("a") as file:
         file.write(f"{second.name}|0|2|OUT_OF_MEMORY|None|n0\n")
-    with pytest.raises(
-        ClusterError, match=r"3 tasks in a row ran out of memory .* such as cluster.memory=\dGiB, and resume"
-    ):
+    said = r"3 tasks in a row ran out of memory .* such as cluster.memory=\dGiB, and resume"
+    with pytest.raises(ClusterError, match=said):
         tracker.follow()
     assert len(slurm.told("sbatch")) == 2  # nothing was submitted again
     assert [outcome.status for _, outcome in sorted(tracker.jobs.outcomes().items())] == ["oom", "oom", "oom"]
@@ -182,11 +196,8 @@ def test_tasks_that_fail_for_one_cause_before_anything_is_measured_stop_the_swee
 
 def test_tasks_that_measure_something_meanwhile_do_not(slurm: ScriptedSlurm, folder: Folder) -> None:
     tracker, first, second = submitted(folder)
-    for place, id in enumerate(("ca", "cc")):
-        began(tracker, first, place)
-        begin(folder, place, id)
+    two_out_of_memory(slurm, tracker, first)
     began(tracker, second, 0)
-    slurm.queue(first, "OUT_OF_MEMORY", "OUT_OF_MEMORY")
     with (slurm.path / "squeue").open("a") as file:
         file.write(f"{second.name}|0|2|RUNNING|None|n0\n")
     assert tracker.settle() == [0, 1]
@@ -195,3 +206,165 @@ def test_tasks_that_measure_something_meanwhile_do_not(slurm: ScriptedSlurm, fol
     (slurm.path / "squeue").write_text(f"{second.name}|0|2|OUT_OF_MEMORY|None|n0\n")
     assert tracker.settle() == [2] or tracker.settle() == []
     assert tracker._failures.count == 1
+
+
+BEGAN = Note("12_3", "n2", 0, 0)
+
+
+def judged(word: str, note: Note | None = BEGAN, output: str = "", progressed: bool = True) -> JobOutcome:
+    return job_outcome(TaskState("12_3", word, "", "n2"), note, output, progressed)
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "said", "caused_by_trial", "resubmit"),
+    [
+        ("OUT_OF_MEMORY", "oom", "ran out of memory", True, True),
+        ("TIMEOUT", "timeout", "reached its time limit", False, True),
+        ("CANCELLED", "lost", "was cancelled", False, False),
+        ("PREEMPTED", "lost", "was preempted", False, True),
+        ("NODE_FAIL", "lost", "lost its node", False, True),
+        ("FAILED", "lost", "failed", True, True),
+        ("UNKNOWN", "lost", "is no longer known to the scheduler", False, True),
+        ("COMPLETED", "lost", "ended", False, True),
+        ("VANISHED", "lost", "was cancelled while it waited", False, False),
+        ("REVOKED", "lost", "ended as REVOKED", False, False),
+    ],
+)
+def test_every_state(word: str, status: str, said: str, caused_by_trial: bool, resubmit: bool) -> None:
+    found = judged(word)
+    assert (found.shard.status, found.caused_by_trial, found.resubmit) == (status, caused_by_trial, resubmit)
+    assert found.shard.missing == f"its job 12_3 on n2 {said} before it was measured"
+    assert found.shard.reason == f"job 12_3 on n2 {said} while it was measured"
+
+
+LIMIT = "slurmstepd: error: Job 12 exceeded memory limit (181403648 > 104857600), being killed\n"
+KILLED = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch."
+
+
+@pytest.mark.parametrize(
+    ("word", "output", "status"),
+    [
+        ("FAILED", LIMIT, "oom"),  # told by the output where there are no cgroups
+        ("CANCELLED", LIMIT, "oom"),
+        ("FAILED", KILLED, "oom"),  # told at the end of a task, whatever ended that
+        ("CANCELLED", KILLED, "lost"),
+        ("TIMEOUT", KILLED, "timeout"),
+        ("COMPLETED", "oom_kill of a trial, which has its record", "lost"),
+    ],
+)
+def test_what_the_output_says_of_memory(word: str, output: str, status: str) -> None:
+    found = judged(word, output=output)
+    assert found.shard.status == status
+    assert (word, status) != ("CANCELLED", "lost") or not found.resubmit  # somebody did not want it
+
+
+def test_a_time_limit_that_is_too_short_for_one_trial_is_that_trials() -> None:
+    found = judged("TIMEOUT", progressed=False)
+    assert (found.shard.status, found.caused_by_trial) == ("timeout", True)
+
+
+def test_a_task_that_says_itself_why_it_failed_is_not_started_again() -> None:
+    found = judged("FAILED", replace(BEGAN, ended=120.0, error="the disk is full"))
+    assert "failed: the disk is full" in found.shard.missing
+    assert not found.resubmit
+
+
+def test_a_task_that_another_process_kept_out_is_followed_by_one_that_may_get_in() -> None:
+    found = judged("FAILED", replace(BEGAN, ended=120.0, error=HELD))
+    assert (found.caused_by_trial, found.resubmit) == (False, True)
+
+
+def test_a_task_that_never_began_fails_for_what_was_printed() -> None:
+    found = judged("FAILED", None, "/var/spool/slurmd/job12/slurm_script: line 5: module: command not found\n\n")
+    assert found.shard.missing.startswith("its job 12_3 on n2 failed: /var/spool")
+    assert found.shard.missing.endswith("command not found before it was measured")
+    assert not found.resubmit
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host without Slurm."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def ended(folder: Folder) -> None:
+    """Every task of every submission has told its end."""
+    jobs = Jobs(folder.path)
+    for submission in jobs.all():
+        for number in range(len(submission.shards)):
+            jobs.write_note(submission.token, number, Note("1", "n1", 0, 0, 2.0))
+
+
+def submit_elsewhere(folder: Folder) -> None:
+    jobs = Jobs(folder.path)
+    jobs.keep(jobs.new("test", [0, 1, 2], {}), "#!/bin/bash\n")
+
+
+def test_jobs_at_work(slurm: ScriptedSlurm, folder: Folder) -> None:
+    assert live_jobs(folder) == []
+    tracker = job_tracker(folder)
+    tracker.submit(tracker.unattended())
+    first, _ = Jobs(folder.path).all()
+    slurm.queue(first, "RUNNING", "PENDING", job=1)
+    assert live_jobs(folder) == ["1"]
+    assert may_be_at_work(folder)
+    slurm.queue(first)
+    assert not may_be_at_work(folder)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_host_without_slurm_need_not_ask_of_tasks_that_told_their_end(folder: Folder) -> None:
+    submit_elsewhere(folder)
+    assert may_be_at_work(folder)
+    with pytest.raises(UserError, match="this host does not have"):
+        live_jobs(folder)
+    ended(folder)
+    assert live_jobs(folder) == []
+    assert not may_be_at_work(folder)
+    follow(folder.path, wait=True)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_task_that_another_took_the_place_of_has_nothing_to_tell(folder: Folder) -> None:
+    submit_elsewhere(folder)  # killed without a word
+    submit_elsewhere(folder)
+    newest = Jobs(folder.path).all()[-1]
+    for number in range(3):
+        Jobs(folder.path).write_note(newest.token, number, Note("2", "n1", 0, 0, 2.0))
+    assert not may_be_at_work(folder)
+
+
+def test_a_plan_that_cannot_be_read_is_not_asked(slurm: ScriptedSlurm, folder: Folder) -> None:
+    submit_elsewhere(folder)
+    folder.plan.write_text("{")
+    assert may_be_at_work(folder)
+
+
+def test_ctrl_c_is_one_also_where_slurm_does_not_answer(
+    slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(*_: object) -> None:
+        slurm.go_away()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(JobTracker, "follow", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch(folder.path)
+    assert slurm.told("scancel") == ["1 2"]
+    assert "scancel 1 2" in caplog.text
+
+
+def test_an_interrupted_sbatch_is_cancelled(
+    slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> str:
+        (submission,) = Jobs(folder.path).all()
+        slurm.queue(submission, "PENDING", "PENDING", job=5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch(folder.path)
+    assert slurm.told("scancel") == ["5"]
+    assert all(submission.revoked for submission in Jobs(folder.path).all())
+    assert job_tracker(folder).live == {}

@@ -9,28 +9,25 @@ from typing import Any
 
 import pytest
 
-from support import noisy
 from support.planning import planned
-from support.plans import fake_plan, sweep_folder
+from support.plans import fake_plan, seed_noise, sweep_folder
 from sweeprof.config.constraints import parse_seconds
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.report.answer import answer
 from sweeprof.report.summary import protocol_text
 from sweeprof.results.environment import process_age
 from sweeprof.results.record import stored_record
-from sweeprof.run import locks, stopping
+from sweeprof.run import stopping
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
 from sweeprof.run.shard import run_shard
+from sweeprof.storage import Folder
 
 TIME = "latency/forward"
 NEAR = {
     "base": {"step_s": 0.01},
-    "near": {
-        "step_s": 0.0105,
-        "spread": 0.05,
-        "build_s": 0.1,
-    },  # so that fifty rounds take longer than the budgets of these tests
+    # So slow to build that fifty rounds take longer than the budgets of these tests.
+    "near": {"step_s": 0.0105, "spread": 0.05, "build_s": 0.1},
     "far": {"step_s": 0.02},
 }
 
@@ -39,16 +36,15 @@ ENOUGH_S = 6.0
 
 
 @pytest.fixture(autouse=True)
-def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-    noisy.seed(0)
+def _same_noise() -> None:
+    seed_noise()
 
 
 def plan_of(models: dict[str, dict[str, Any]], seconds: str, **changes: Any) -> Plan:
     plan = fake_plan(models, ("timing",), rounds=50, metrics=(TIME,))
     for combination in plan.combinations:
         combination.config["protocol"]["decide"] = "baseline"
-        combination.config["model"]["fake"]["_target_"] = "support.noisy.noisy"
+        combination.config["model"]["fake"]["_target_"] = "support.plans.noisy"
     return dataclasses.replace(plan, budget=seconds, **changes)
 
 
@@ -132,19 +128,23 @@ def test_most_of_a_short_budget_is_for_measuring(tmp_path: Path, seconds: str, k
 
 
 def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
-    plan = plan_of(
-        {"a": {"step_s": 0.01}, "b": {"step_s": 0.01}, "c": {"step_s": 0.01}}, "10min", cluster={"settings": {}}
-    )
+    plan = plan_of({name: {"step_s": 0.01} for name in "abc"}, "10min", cluster={"settings": {}})
     plan = dataclasses.replace(plan, shards=(("ca",), ("cb", "cc")))
     folder = sweep_folder(tmp_path / "sweep", plan)
     ends = [stopping.Budget(folder, plan, shard).ends for shard in (0, 1)]
     assert [round((end or 0) - time.monotonic()) for end in ends] == [200, 400]
 
 
-def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> None:
+def ending_in(tmp_path: Path, seconds: float) -> tuple[Folder, Plan]:
+    """A sweep whose budget ends after that long."""
     plan = plan_of({"a": {"step_s": 0.01}}, "10min")
     folder = sweep_folder(tmp_path / "sweep", plan)
-    stopping.note_end(folder, 5)
+    stopping.note_end(folder, seconds)
+    return folder, plan
+
+
+def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> None:
+    folder, plan = ending_in(tmp_path, 5)
     left = stopping.Budget(folder, plan, 0)
     trial = Trial("ca", "timing", 1)
     assert left.has_time_for([trial])
@@ -155,9 +155,7 @@ def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("step_s", [-7200, 7200])
 def test_a_clock_that_is_set_changes_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
-    plan = plan_of({"a": {"step_s": 0.01}}, "10min")
-    folder = sweep_folder(tmp_path / "sweep", plan)
-    stopping.note_end(folder, 60)
+    folder, plan = ending_in(tmp_path, 60)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + step_s)
     left = stopping.Budget(folder, plan, 0)
@@ -168,9 +166,7 @@ def test_a_clock_that_is_set_changes_no_budget(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_shard_on_another_host_has_the_budget_of_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_of({"a": {"step_s": 0.01}}, "10min")
-    folder = sweep_folder(tmp_path / "sweep", plan)
-    stopping.note_end(folder, 60)
+    folder, plan = ending_in(tmp_path, 60)
     real = time.monotonic
     monkeypatch.setattr(stopping, "_boot", lambda: "another")
     monkeypatch.setattr(time, "monotonic", lambda: real() + 1e6)

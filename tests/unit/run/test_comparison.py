@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from support.samples import comparison
 from sweeprof.measuring.timing import Timing
 from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.report import table, terminal
-from sweeprof.report.explore import page_data
-from sweeprof.report.summary import geometric_means, sections
+from sweeprof.report.explore import page_data, places
+from sweeprof.report.summary import environment_items, geometric_means, sections
 from sweeprof.results.compared_rows import Comparison, Row
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.record import Record, Status, Warning
+from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.results.statistics import ratio_interval
-from sweeprof.run.comparison import SEVERITY, comparison_of
+from sweeprof.run.comparison import SEVERITY, comparison_of, of_cluster, seen_hosts
 from sweeprof.run.reports import write_reports
 from sweeprof.storage import Folder
 
@@ -78,29 +79,71 @@ def test_all_measured(tmp_path: Path) -> None:
 
 def test_nothing_measured(tmp_path: Path) -> None:
     found = compared(tmp_path, fake_plan({"a": {}, "b": {}}), [], missing="interrupted before it was measured")
+    assert compared(tmp_path, fake_plan({}), []).rows == ()
     assert len(found.rows) == 2
     for row in found.rows:
-        assert row.status == "skipped"
-        assert row.reason == "timing: interrupted before it was measured"
+        assert (row.status, row.reason) == ("skipped", "timing: interrupted before it was measured")
         assert set(row.cells) == {"compute/macs", "latency/forward"}
-        for cell in row.cells.values():
-            assert cell.measurement.value is None
-            assert "skipped: interrupted before it was measured" in str(cell.measurement.reason)
+        assert {cell.measurement.value for cell in row.cells.values()} == {None}
+        reasons = [str(cell.measurement.reason) for cell in row.cells.values()]
+        assert all("skipped: interrupted before it was measured" in reason for reason in reasons)
 
 
-def test_a_missing_record_is_skipped_and_not_written(tmp_path: Path) -> None:
-    found = compared(tmp_path, fake_plan({"a": {}}), [analysis("ca")])
-    (row,) = found.rows
-    assert (row.status, row.reason) == ("skipped", "timing: its shard ended before it was measured")
-    assert row.cells["compute/macs"].measurement.value == 100
-    assert [p.name for p in (tmp_path / "records").rglob("*.json")] == ["analysis-r0.json"]
+LEFT: dict[str, tuple[list[Record], int, Status, str | None, dict[str, float | str]]] = {
+    "a missing record": (
+        [analysis("ca")],
+        1,
+        "skipped",
+        "timing: its shard ended before it was measured",
+        {"compute/macs": 100},
+    ),
+    "a missing round": (
+        [analysis("ca"), timing("ca", 0.5, 0), timing("ca", 0.5, 2)],
+        3,
+        "skipped",
+        "2 of 3 rounds measured; timing: its shard ended before it was measured",
+        {"compute/macs": 100, "latency/forward": 0.5},
+    ),
+    "a pass that crashed": (
+        [analysis("ca"), timing("ca", 0, status="crashed", reason="killed")],
+        1,
+        "crashed",
+        "timing: killed",
+        {"compute/macs": 100, "latency/forward": "timing: crashed: killed"},
+    ),
+    "one capability that the backend lacks": (
+        [analysis("ca", "unsupported", "it cannot count layers"), timing("ca", 0.5)],
+        1,
+        "ok",
+        None,
+        {"compute/macs": "analysis: unsupported: it cannot count layers", "latency/forward": 0.5},
+    ),
+    "all passes unsupported": (
+        [analysis("ca", "unsupported", "no"), timing("ca", 0, status="unsupported", reason="no")],
+        1,
+        "unsupported",
+        "no",
+        {},
+    ),
+}
 
 
-def test_a_missing_round_is_skipped(tmp_path: Path) -> None:
-    records = [analysis("ca"), timing("ca", 0.5, 0), timing("ca", 0.5, 2)]
-    (row,) = compared(tmp_path, fake_plan({"a": {}}, rounds=3), records).rows
-    assert row.status == "skipped"
-    assert row.cells["latency/forward"].measurement.rounds == (0.5, 0.5)
+@pytest.mark.parametrize(("records", "rounds", "status", "reason", "values"), LEFT.values(), ids=LEFT)
+def test_what_is_missing_is_the_reason_and_the_rest_is_kept(
+    tmp_path: Path,
+    records: list[Record],
+    rounds: int,
+    status: Status,
+    reason: str | None,
+    values: dict[str, float | str],
+) -> None:
+    (row,) = compared(tmp_path, fake_plan({"a": {}}, rounds=rounds), records).rows
+    assert (row.status, row.reason) == (status, reason)
+    for name, expected in values.items():
+        measured = row.cells[name].measurement
+        assert expected in (measured.value, measured.reason)
+    written = {path.name for path in (tmp_path / "records").rglob("*.json")}
+    assert written == {record.file_name.rpartition("/")[2] for record in records}  # what is missing is not written
 
 
 def interrupted_sweep(path: Path) -> tuple[Folder, Comparison]:
@@ -144,9 +187,7 @@ def test_an_interrupted_sweep_shows_every_complete_round(tmp_path: Path) -> None
     }
     shown = {**text, "terminal": terminal.text(found, 160), "report.html": page}
     shown["report.html"], _, _ = page.partition("<script")
-    for name, said in shown.items():
-        if name == "comparison.csv":
-            continue
+    for name, said in shown.items() - {("comparison.csv", text["comparison.csv"])}:
         assert said.count("2 of 3 rounds") >= 9, name
         # A comment in a pull request has no rankings, only means.
         assert ("(2 of 2, 2 incomplete)" if name == "pull_request.md" else "measured, 9 incomplete") in said, name
@@ -190,14 +231,6 @@ def test_a_pass_that_failed_hides_no_times(tmp_path: Path) -> None:
     assert "1.00 s" in terminal.text(found)
 
 
-def test_a_partly_failed_combination_keeps_its_other_numbers(tmp_path: Path) -> None:
-    records = [analysis("ca"), timing("ca", 0, status="crashed", reason="killed")]
-    (row,) = compared(tmp_path, fake_plan({"a": {}}), records).rows
-    assert (row.status, row.reason) == ("crashed", "timing: killed")
-    assert row.cells["compute/macs"].measurement.value == 100
-    assert row.cells["latency/forward"].measurement.reason == "timing: crashed: killed"
-
-
 @pytest.mark.parametrize("worse", range(len(SEVERITY) - 2))
 def test_the_gravest_status_is_the_rows(tmp_path: Path, worse: int) -> None:
     grave, mild = SEVERITY[worse], SEVERITY[worse + 1]
@@ -206,21 +239,6 @@ def test_the_gravest_status_is_the_rows(tmp_path: Path, worse: int) -> None:
     records = [timing("ca", 1, round, status, reason=f"why {status}") for round, status in enumerate(statuses)]
     (row,) = compared(tmp_path, fake_plan({"a": {}}, ["timing"], rounds=2), records).rows
     assert (row.status, row.reason) == (grave, f"timing: why {grave}")
-
-
-def test_one_capability_that_is_missing_does_not_make_a_row_unsupported(tmp_path: Path) -> None:
-    records = [analysis("ca", "unsupported", "this backend cannot count layers"), timing("ca", 0.5)]
-    (row,) = compared(tmp_path, fake_plan({"a": {}}), records).rows
-    assert (row.status, row.reason) == ("ok", None)
-    reason = row.cells["compute/macs"].measurement.reason
-    assert reason == "analysis: unsupported: this backend cannot count layers"
-    assert row.cells["latency/forward"].measurement.value == 0.5
-
-
-def test_all_passes_unsupported(tmp_path: Path) -> None:
-    records = [analysis("ca", "unsupported", "no"), timing("ca", 0, status="unsupported", reason="no")]
-    (row,) = compared(tmp_path, fake_plan({"a": {}}), records).rows
-    assert (row.status, row.reason) == ("unsupported", "no")
 
 
 def test_a_combination_known_to_be_unsupported(tmp_path: Path) -> None:
@@ -243,6 +261,7 @@ def test_rounds_are_paired_by_their_numbers(tmp_path: Path) -> None:
     other = [timing("cb", 2 * s, i, "crashed" if i == 1 else "ok", reason="x") for i, s in enumerate(drift)]
     cell = by_id(compared(tmp_path, plan, [*base, *other]))["cb"].cells["latency/forward"]
     kept = [s for i, s in enumerate(drift) if i != 1]
+    assert cell.ratio == pytest.approx(2.0)
     assert cell.ratio_interval == pytest.approx(ratio_interval([2 * s for s in kept], kept))
     assert cell.verdict == "worse"
 
@@ -256,25 +275,11 @@ def test_a_row_has_the_run_of_the_sweep_that_each_round_is_of(tmp_path: Path) ->
     assert found.rows[0].sessions == ("s1", None, "s2")
 
 
-def test_the_ratio_lies_within_its_interval(tmp_path: Path) -> None:
-    """Both must be of the same rounds."""
-    drift = [1.0, 8.0, 2.0, 0.5, 4.0]
-    plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=5, metrics=["latency/forward"])
-    base = [timing("ca", s, i) for i, s in enumerate(drift)]
-    other = [timing("cb", 2 * s, i, "crashed" if i == 1 else "ok", reason="x") for i, s in enumerate(drift)]
-    cell = by_id(compared(tmp_path, plan, [*base, *other]))["cb"].cells["latency/forward"]
-    assert cell.ratio == pytest.approx(2.0)
-
-
 def test_warnings_are_gathered_once(tmp_path: Path) -> None:
     warning = Warning("drift", "seen", "do")
     records = [timing("ca", 0.5, i, warnings=(warning,)) for i in range(2)]
     (row,) = compared(tmp_path, fake_plan({"a": {}}, ["timing"], rounds=2), records).rows
     assert row.warnings == (warning,)
-
-
-def test_no_plan_no_rows(tmp_path: Path) -> None:
-    assert compared(tmp_path, fake_plan({}), []).rows == ()
 
 
 def test_reports_are_files(tmp_path: Path) -> None:
@@ -300,7 +305,30 @@ def test_the_tables_of_all_reports_are_made_once(tmp_path: Path, monkeypatch: py
     assert len(made) == len(set(made)) > 0
 
 
-def test_it_can_be_done_again(tmp_path: Path) -> None:
-    plan = fake_plan({"a": {}})
-    records = [analysis("ca"), timing("ca", 0.5)]
-    assert compared(tmp_path, plan, records) == compared(tmp_path, plan, records)
+HEAD = {"host": "login", "cpu": {"model": "old"}, "os": "Linux 5"}
+
+
+def on_nodes(*nodes: tuple[str | None, str]) -> Json:
+    """What a comparison says of where it was measured: a record for each host, with the model of its processor."""
+    seen: dict[str, Json] = {}
+    rest = {"os": "Linux 6", "session": "s", "load": [1.0], "scheduler": {}}
+    for host, model in nodes:
+        environment = {"host": host, "cpu": {"model": model}, **rest} if host else {"scheduler": {"job": "1_0"}}
+        seen_hosts([Record("s1", "ca", "analysis", "ok", environment=environment)], seen)
+    return of_cluster(HEAD, seen)
+
+
+def test_the_nodes_are_told_and_not_the_host_that_submitted() -> None:
+    found = on_nodes(("n2", "EPYC"), ("n1", "EPYC"), ("n2", "other"), (None, ""))
+    assert (found["host"], found["submitted_from"], found["os"]) == ("n1, n2", "login", "Linux 6")
+    assert found["cpu"]["model"] == "EPYC"
+    assert not {"session", "load", "scheduler"} & found.keys()
+    items = environment_items(dataclasses.replace(comparison(), environment=found))
+    assert items[:2] == [("host", "n1, n2"), ("submitted from", "login")]
+    assert on_nodes(("n1", "EPYC"), ("n2", "Xeon"))["cpu"]["model"] == "EPYC; Xeon"
+    assert on_nodes() == HEAD  # where nothing was measured only the driver is known
+
+
+def test_the_page_does_not_take_the_login_node_for_software() -> None:
+    shown = dict(places(dataclasses.replace(comparison(), environment=on_nodes(("n1", "EPYC")))))
+    assert (shown["with"], shown["on"]) == ("Linux 6", "EPYC")

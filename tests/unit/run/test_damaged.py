@@ -11,6 +11,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints, is_typeddict
 
@@ -18,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
-from support.subcommands import subcommand
 from sweeprof.cli.run import run_command
 from sweeprof.errors import Damaged, UserError
 from sweeprof.passes.registry import checked_record
@@ -112,13 +113,9 @@ def test_a_damaged_record_is_named_and_its_trial_is_missing(damage: str, folder:
     assert sum(row.status == "ok" for row in comparison.rows) == sum(r.status == "ok" for r in whole().rows) - 1
 
 
-WHOLE: list[Any] = []
-
-
-def whole() -> Any:
-    if not WHOLE:
-        WHOLE.append(comparison_of(Folder(GOLDEN)))
-    return WHOLE[0]
+@cache
+def whole() -> Comparison:
+    return comparison_of(Folder(GOLDEN))
 
 
 def test_what_is_not_a_file_or_too_large_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +221,7 @@ def mutated(draw: st.DrawFn, original: Any) -> Any:
     return data
 
 
+EVENT = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
 RECORDS = [
     path for path in sorted(GOLDEN.glob(f"records/{ID}/*.json")) if not path.name.endswith(("-r1.json", "-r2.json"))
 ]
@@ -232,21 +230,19 @@ RECORDS = [
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("name", [path.name for path in RECORDS])
-def test_a_changed_record_is_a_record_or_damaged(name: str, data: st.DataObject, tmp_path_factory: Any) -> None:
-    path = _place(tmp_path_factory) / name
+def test_a_changed_record_is_a_record_or_damaged(name: str, data: st.DataObject, place: Path) -> None:
+    path = place / name
     path.write_text(json.dumps(data.draw(mutated(read_json(GOLDEN / "records" / ID / name)))))
     with suppress(Damaged):  # and nothing else
         checked_record(path)
 
 
-PLACES: list[Path] = []
-
-
-def _place(factory: Any) -> Path:
-    if not PLACES:
-        PLACES.append(factory.mktemp("fuzz") / ID)
-        PLACES[0].mkdir()
-    return PLACES[0]
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a combination's records."""
+    made = tmp_path_factory.mktemp("fuzz") / ID
+    made.mkdir()
+    return made
 
 
 def _plan() -> Json:
@@ -266,18 +262,15 @@ def test_a_changed_plan_is_a_plan_or_damaged(data: Json) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(line=st.one_of(st.binary(max_size=60), values.map(lambda value: json.dumps(value).encode())))
-def test_whatever_an_event_log_holds_the_events_in_it_are_read(line: bytes, tmp_path_factory: Any) -> None:
-    event = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
-    folder = _place(tmp_path_factory).parent
-    (folder / "shard-0.jsonl").write_bytes(line.replace(b"\n", b"") + b"\n" + json.dumps(event).encode() + b"\n")
-    assert list(events_of(folder)) == [TrialEvent("begin", 1.0, "c1", "timing", 0)]
+def test_whatever_an_event_log_holds_the_events_in_it_are_read(line: bytes, place: Path) -> None:
+    (place / "shard-0.jsonl").write_bytes(line.replace(b"\n", b"") + b"\n" + json.dumps(EVENT).encode() + b"\n")
+    assert list(events_of(place)) == [TrialEvent("begin", 1.0, "c1", "timing", 0)]
 
 
 @pytest.mark.parametrize("name", ["../x", "\x1b[2J", "", "Timing", "a" * 81])
 def test_an_event_of_what_cannot_be_a_pass_is_damaged(name: str) -> None:
-    event = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
-    assert parsed(json.dumps(event).encode()) is not None
-    assert parsed(json.dumps({**event, "pass": name}).encode()) is None
+    assert parsed(json.dumps(EVENT).encode()) is not None
+    assert parsed(json.dumps({**EVENT, "pass": name}).encode()) is None
 
 
 WRONG = (
@@ -312,12 +305,10 @@ def fields_of(kind: type) -> Iterator[tuple[str, ...]]:
             yield from ((key, *below) for below in fields_of(hint))
 
 
-LONG_ONES = ("records", "environment", "events")
+LONG = ("timing-r0.json", "analysis-r0.json", "environment.json", "shard-0.jsonl")
 MARKED = [
-    pytest.param(
-        name, marks=pytest.mark.thorough if name.startswith(LONG_ONES) and "decided" not in name else pytest.mark.slow
-    )
-    for name in KINDS
+    *(pytest.param(name, marks=pytest.mark.thorough) for name in KINDS if name.endswith(LONG)),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in KINDS if not name.endswith(LONG)),
 ]
 
 
@@ -329,7 +320,7 @@ def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
     folder.note_decided(ID, 2)
     write_json(folder.path / "driver.json", dataclasses.asdict(Driver(1, "elsewhere", None, "a", None)))
     write_json(folder.tracking, {"config": {"_target_": None}, "complete": True})
-    event = {"event": "end", "time": 1.0, "combination_id": ID, "pass": "timing", "round": 0, "status": "ok"}
+    event = {**EVENT, "event": "end", "combination_id": ID, "status": "ok"}
     folder.events.mkdir()
     (folder.events / "shard-0.jsonl").write_text(json.dumps(event) + "\n")
     assert report([str(folder.path)]) == 0
@@ -395,9 +386,7 @@ def test_no_command_waits_for_what_is_not_a_file(
         assert line == f"error: DIR: '{path}' is not a regular file: remove it."
 
 
-def test_a_plan_that_is_not_a_file_is_no_sweep_to_prune_or_to_be_the_last(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_that_is_not_a_file_is_no_sweep(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     folder.plan.unlink()
     os.mkfifo(folder.plan)
     output = str(folder.output)

@@ -40,8 +40,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[ForkServer]:
-    """A fork server for the tests that kill it."""
+def own(tmp_path: Path, write_module: Callable[[str, str], None]) -> Iterator[ForkServer]:
+    """A fork server for the tests that kill it, or have modules of their own."""
     made = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
     yield made
     made.close()
@@ -99,13 +99,11 @@ def registering(path: Path) -> dict[str, Any]:
 
 def test_what_a_trial_leaves_for_its_exit_is_done(shared: ForkServer, tmp_path: Path) -> None:
     """AutoGraph removes its files so: hundreds of them were left in the folder for temporary ones."""
-    good, bad = tmp_path / "good", tmp_path / "bad"
-    for path, event in ((good, None), (bad, "raise")):
-        request = request_of(tmp_path, params=registering(path), on_step=event)
+    for status, event in (("ok", None), ("failed", "raise")):
+        request = request_of(tmp_path, params=registering(tmp_path / status), on_step=event)
         assert shared.run(request) == ProcessExit(0)
-        assert record_of(request).status == ("failed" if event else "ok"), record_of(request).reason
-    assert good.exists()
-    assert bad.exists()
+        assert record_of(request).status == status, record_of(request).reason
+        assert (tmp_path / status).exists()
 
 
 def test_one_child_after_the_other(shared: ForkServer, tmp_path: Path) -> None:
@@ -164,8 +162,8 @@ def test_a_trial_that_hangs_is_ended(shared: ForkServer, tmp_path: Path) -> None
 PARENT = """
 import os, pathlib, subprocess, sys, time
 class Model:
-    def __init__(self, folder, hang):
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    def __init__(self, folder, hang, session):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=session)
         pathlib.Path(folder, "grandchild").write_text(str(child.pid))
         while hang:
             time.sleep(1)
@@ -176,22 +174,15 @@ class Model:
 
 @pytest.mark.parametrize(("hang", "session"), [(True, False), (False, False), (False, True)])
 def test_what_a_trial_started_ends_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hang: bool, session: bool
+    tmp_path: Path, write_module: Callable[[str, str], None], own: ForkServer, hang: bool, session: bool
 ) -> None:
-    module = PARENT.replace('(600)"]', f'(600)"], start_new_session={session}')
-    (tmp_path / "model_with_a_child.py").write_text(module)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}")
-    fork_server = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
-    try:
-        request = request_of(tmp_path, 2.0 if hang else 60)
-        target = {"_target_": "model_with_a_child.Model", "folder": str(tmp_path), "hang": hang}
-        request.blank["config"]["model"] = {"fake": target}
-        ending = fork_server.run(request)
-        assert ending.timed_out is hang
-        grandchild = int((tmp_path / "grandchild").read_text())
-        assert wait_until(lambda: is_gone(grandchild))
-    finally:
-        fork_server.close()
+    write_module("model_with_a_child", PARENT)
+    target = {"_target_": "model_with_a_child.Model", "folder": str(tmp_path), "hang": hang, "session": session}
+    request = request_of(tmp_path, 2.0 if hang else 60)
+    request.blank["config"]["model"] = {"fake": target}
+    assert own.run(request).timed_out is hang
+    grandchild = int((tmp_path / "grandchild").read_text())
+    assert wait_until(lambda: is_gone(grandchild))
 
 
 def test_output_goes_to_the_log(shared: ForkServer, tmp_path: Path) -> None:
@@ -216,36 +207,20 @@ def test_a_killed_fork_server_is_a_workers_error(own: ForkServer, tmp_path: Path
 
 
 def test_a_fork_server_killed_during_a_trial_takes_it_along(own: ForkServer, tmp_path: Path) -> None:
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            own.run(request_of(tmp_path, None, on_step="hang"))
-        except WorkerError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    running = in_background(lambda: own.run(request_of(tmp_path, None, on_step="hang")))
     child = running_child(own)
     os.kill(own.pid, signal.SIGKILL)
-    thread.join(30)
-    assert len(failures) == 1
-    assert "killed by SIGKILL (signal 9)" in str(failures[0])
+    with pytest.raises(WorkerError, match=r"killed by SIGKILL \(signal 9\)"):
+        running.result(30)
     assert wait_until(lambda: is_gone(child.pid))
 
 
 def test_closing_during_a_trial_leaves_no_process(own: ForkServer, tmp_path: Path) -> None:
-    request = request_of(tmp_path, None, on_step="hang")
-
-    def run() -> None:
-        with pytest.raises(WorkerError):
-            own.run(request)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    running = in_background(lambda: own.run(request_of(tmp_path, None, on_step="hang")))
     child = running_child(own)
     own._process._connection.socket.shutdown(2)  # what the end of the shard's process does
-    thread.join(30)
+    with pytest.raises(WorkerError):
+        running.result(30)
     own.close()
     assert wait_until(lambda: is_gone(child.pid))
     assert is_gone(own.pid)
@@ -285,23 +260,23 @@ def test_a_stopped_trial_is_ended_by_its_limit(shared: ForkServer, tmp_path: Pat
     assert running.result(20) == ProcessExit(-signal.SIGKILL, timed_out=True)
 
 
-def test_an_idle_fork_server_that_is_stopped_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_an_idle_fork_server_that_is_stopped_or_dies_is_replaced(tmp_path: Path, number: signal.Signals) -> None:
     with WorkerPool("fork", tmp_path / "logs") as pool:
         assert pool.run(request_of(tmp_path)) == ProcessExit(0)
         ((idle,),) = pool._free.values()
-        os.kill(idle.pid, signal.SIGSTOP)
+        os.kill(idle.pid, number)
         assert wait_until(lambda: not idle.alive)
         assert pool.run(request_of(tmp_path)) == ProcessExit(0)
         assert is_gone(idle.pid)
 
 
-def importing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+@pytest.fixture
+def importer(tmp_path: Path, write_module: Callable[[str, str], None]) -> Callable[[], int]:
     """A module ``slow_module`` whose import does not end; returns what waits for the process that imports it."""
-    pid = folder / "pid"
-    (folder / "slow_module.py").write_text(
-        f"import os, pathlib, time\npathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\ntime.sleep(600)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+    pid = tmp_path / "pid"
+    text = f"import os, pathlib, time\npathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\ntime.sleep(600)\n"
+    write_module("slow_module", text)
 
     def process() -> int:
         assert wait_until(lambda: pid.exists() and bool(pid.read_text()))
@@ -310,11 +285,12 @@ def importing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int
     return process
 
 
-def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_server_that_is_stopped_during_its_import(
+    tmp_path: Path, importer: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fork_server, "STOPPED_S", 0.2)
-    process = importing(tmp_path, monkeypatch)
     starting = in_background(ForkServer(["slow_module"], {}, tmp_path / "fork-server.log").wait_until_ready)
-    pid = process()
+    pid = importer()
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(ProcessLost, match="the fork server was stopped"):
         starting.result(20)
@@ -322,15 +298,14 @@ def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeyp
 
 
 def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, importer: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_server, "LOOK_S", 0.05)
-    process = importing(tmp_path, monkeypatch)
     fine, hangs = (request_of(tmp_path).blank["config"] for _ in range(2))
     hangs["backend"] = {**hangs["backend"], "preload": ["slow_module"]}
     with WorkerPool("fork", tmp_path / "logs") as pool:
         pool.start([(fine, "quality"), (hangs, "quality"), (fine, "quality")])
-        pid = process()
+        pid = importer()
         while not pool.is_ready(fine, "quality"):
             pool.wait_for_import()
         assert pool.is_importing
@@ -349,12 +324,11 @@ ForkServer(["slow_module"], {}, pathlib.Path(sys.argv[1], "fork-server.log")).wa
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_fork_server_whose_driver_is_killed_during_the_import_exits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+def test_a_fork_server_exits_if_its_driver_is_killed(
+    tmp_path: Path, importer: Callable[[], int], stopped: bool
 ) -> None:
-    process = importing(tmp_path, monkeypatch)
     with subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)]) as driver:
-        pid = process()
+        pid = importer()
         if stopped:
             os.kill(pid, signal.SIGSTOP)
         driver.kill()
@@ -394,17 +368,14 @@ def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool) -> None
     assert wait_until(lambda: is_gone(fork_server.pid) and is_gone(child.pid))
 
 
-def test_closing_an_idle_fork_server_leaves_no_process(tmp_path: Path) -> None:
-    fork_server = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
-    fork_server.close()
-    assert is_gone(fork_server.pid)
+def test_closing_an_idle_fork_server_leaves_no_process(own: ForkServer) -> None:
+    own.close()
+    assert is_gone(own.pid)
 
 
 def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
-    with pytest.raises(
-        WorkerError,
-        match="ended with code 1: cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'",
-    ):
+    said = "ended with code 1: cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'"
+    with pytest.raises(WorkerError, match=said):
         ForkServer(["no_such_module"], {}, tmp_path / "fork-server.log").wait_until_ready()
 
 
@@ -419,15 +390,6 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["OPENBLAS_NUM_THREADS"], found["KEPT"], found["MINE"]) == ("1", "yes", "1")
     assert child_environment({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert dict(os.environ) == before
-
-
-def test_a_fork_server_that_died_while_it_waited_costs_no_trial(tmp_path: Path) -> None:
-    with WorkerPool("fork", tmp_path / "logs") as pool:
-        assert pool.run(request_of(tmp_path)) == ProcessExit(0)
-        ((fork_server,),) = pool._free.values()
-        os.kill(fork_server.pid, signal.SIGKILL)
-        assert wait_until(lambda: not fork_server.alive)
-        assert pool.run(request_of(tmp_path)) == ProcessExit(0)
 
 
 def test_a_trial_run_inline_leaves_no_memory_limit(tmp_path: Path) -> None:

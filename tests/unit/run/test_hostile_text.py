@@ -16,10 +16,10 @@ import pytest
 from rich.live import Live
 from rich.text import Text
 
+from support.command import subcommand
 from support.hostile_model import ESCAPES
 from support.plans import fake_plan, sweep_folder
 from support.records import read_records
-from support.subcommands import subcommand
 from sweeprof.report.csv import csv_lines
 from sweeprof.run import locks
 from sweeprof.run.progress import ProgressDisplay
@@ -77,20 +77,12 @@ def test_a_record_keeps_both_ends_of_a_long_error(failed: Folder) -> None:
         assert not FORBIDDEN.search(record.reason + record.traceback)
 
 
-def test_reports_and_the_terminal_show_names_and_reasons_as_plain_text(
-    failed: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_and_reasons_are_shown_as_plain_text(failed: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     assert report([str(failed.path)]) == 0
     printed = capsys.readouterr()
     assert "ValueError" in printed.out
     assert not FORBIDDEN.search(printed.out + printed.err)
-    names = [
-        "comparison.md",
-        "comparison.csv",
-        "comparison-tables.tex",
-        "pull_request.md",
-        "report.html",
-    ]
+    names = ["comparison.md", "comparison.csv", "comparison-tables.tex", "pull_request.md", "report.html"]
     for path in [*(failed.path / name for name in names), *failed.path.glob("tables/*.csv")]:
         text = path.read_text(encoding="utf-8")
         text, _, _ = text.partition("<script")  # the page's own scripts follow

@@ -17,7 +17,7 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from support.records import read_records
 from sweeprof.errors import WorkerError
-from sweeprof.measuring.timing import Timing
+from sweeprof.measuring.timing import InterleavedRun, Timing
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import Record
 from sweeprof.run import fork_server, locks
@@ -29,12 +29,14 @@ from sweeprof.storage import Folder
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture(autouse=True)
-def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
+Play = Callable[[InterleavedParticipant], None]
 
 
-def inside(play: Callable[[InterleavedParticipant], None]) -> Callable[[Request], ProcessExit]:
+def request_of(name: str) -> Request:
+    return Request({"combination_id": name, "config": {"backend": {}}}, "", "", None, None, 0.0)
+
+
+def inside(play: Play) -> Callable[[Request], ProcessExit]:
     """Returns what runs a player in the calling thread; what it does is a function of its turns."""
 
     def run(request: Request) -> ProcessExit:
@@ -46,13 +48,10 @@ def inside(play: Callable[[InterleavedParticipant], None]) -> Callable[[Request]
     return run
 
 
-def hold(plays: Mapping[str, Callable[[InterleavedParticipant], None]], timeout_s: float | None = None) -> None:
-    with Coordinator(list(plays), timeout_s) as coordinator:
-        trials = {}
-        for name, play in plays.items():
-            request = Request({"combination_id": name, "config": {"backend": {}}}, "", "", timeout_s, None, 0.0)
-            trials[name] = partial(coordinator.run_participant, name, inside(play), request)
-        coordinator.run(trials)
+def hold(plays: Mapping[str, Play]) -> None:
+    with Coordinator(list(plays), None) as coordinator:
+        run = coordinator.run_participant
+        coordinator.run({name: partial(run, name, inside(play), request_of(name)) for name, play in plays.items()})
 
 
 class Log:
@@ -67,9 +66,7 @@ class Log:
         self.done.append((name, what))
         self._working.release()
 
-    def player(
-        self, name: str, samples: int, leaves_after: int | None = None
-    ) -> Callable[[InterleavedParticipant], None]:
+    def player(self, name: str, samples: int, leaves_after: int | None = None) -> Play:
         def play(player: InterleavedParticipant) -> None:
             self.work(name, "warm-up")
             assert player.ready(0.5 if name == "a" else 2.0) == 2.0 or leaves_after is not None
@@ -121,7 +118,7 @@ def test_the_others_go_on_without_one_that_is_gone() -> None:
 def test_it_ends_for_all_when_one_has_used_up_its_time() -> None:
     seen: dict[str, int] = {"a": 0, "b": 0}
 
-    def player(name: str) -> Callable[[InterleavedParticipant], None]:
+    def player(name: str) -> Play:
         def play(player: InterleavedParticipant) -> None:
             player.ready(1.0)
             while player.take() is not None:
@@ -159,6 +156,11 @@ def timing(record: Record) -> Timing:
     return Timing.from_dict(record.observations, record.round)
 
 
+def run_of(timing: Timing) -> InterleavedRun:
+    assert timing.interleaved_run is not None
+    return timing.interleaved_run
+
+
 @pytest.mark.parametrize("place", ["fork", "inline"])
 def test_every_round_is_an_interleaved_run(tmp_path: Path, place: str) -> None:
     rounds = 2 if place == "fork" else 1
@@ -168,14 +170,13 @@ def test_every_round_is_an_interleaved_run(tmp_path: Path, place: str) -> None:
     ids = set()
     for round in range(rounds):
         a, b = timing(found[f"a{round}"]), timing(found[f"b{round}"])
-        assert a.interleaved_run is not None
-        assert b.interleaved_run is not None
         assert a.samples == (0.5,) * 3
-        assert a.interleaved_run.turns == b.interleaved_run.turns == (0, 1, 2)
-        assert a.interleaved_run.id == b.interleaved_run.id
-        assert (a.interleaved_run.partners, b.interleaved_run.partners) == (("cb",), ("ca",))
-        assert a.interleaved_run.processors == b.interleaved_run.processors == (available[round % len(available)],)
-        ids.add(a.interleaved_run.id)
+        one, other = run_of(a), run_of(b)
+        assert one.turns == other.turns == (0, 1, 2)
+        assert one.id == other.id
+        assert (one.partners, other.partners) == (("cb",), ("ca",))
+        assert one.processors == other.processors == (available[round % len(available)],)
+        ids.add(one.id)
     assert len(ids) == rounds
     assert all(record.costs["wait"] >= 0 <= record.costs["measure"] for record in found.values())
 
@@ -188,9 +189,7 @@ def test_training_steps_are_timed_in_turns_too(tmp_path: Path) -> None:
     for combination in plan.combinations:
         combination.config["mode"] = "training"
     a, b = map(timing, run(tmp_path, plan).values())
-    assert a.interleaved_run is not None
-    assert b.interleaved_run is not None
-    assert a.interleaved_run.turns == b.interleaved_run.turns
+    assert run_of(a).turns == run_of(b).turns
     assert (a.phases["forward"], b.phases["backward"]) == ((0.5,) * 3, (1.0,) * 3)
 
 
@@ -213,15 +212,12 @@ def test_each_ending_has_its_row_and_the_others_go_on(tmp_path: Path) -> None:
         assert found[f"{name}0"].status == status, found[f"{name}0"].reason
         assert (found[f"{name}0"].reason or "").startswith(reason)
     for name in ("a", "z"):
-        assert [timing(found[f"{name}{round}"]).samples for round in range(2)] == [
-            timing(found[f"{name}0"]).samples
-        ] * 2
-        assert len(timing(found[f"{name}0"]).samples) == 3
+        first, second = (timing(found[f"{name}{round}"]).samples for round in range(2))
+        assert first == second
+        assert len(first) == 3
     for name in ("hang", "slow"):
         assert found[f"{name}1"].status == "skipped"
-    second = timing(found["a1"]).interleaved_run
-    assert second is not None
-    assert not {"chang", "cslow"} & set(second.partners)
+    assert not {"chang", "cslow"} & set(run_of(timing(found["a1"])).partners)
 
 
 def test_who_is_left_alone_is_timed_alone(tmp_path: Path) -> None:
@@ -241,9 +237,7 @@ def test_a_trial_group_without_one_of_its_records_is_run_again_as_a_whole(tmp_pa
     assert ids["a1"][0] != ids["a1"][1] == ids["b1"][1]
 
 
-def test_a_participant_whose_fork_server_is_lost_is_lost_and_the_other_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_participant_is_lost_with_its_fork_server_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = WorkerPool.run
 
     def breaks(self: Any, request: Request) -> ProcessExit:
@@ -268,26 +262,23 @@ def model(who, **arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("limit_s", [1.0, None])
 def test_a_participant_or_its_fork_server_that_is_stopped_ends_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None
+    tmp_path: Path, write_module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, limit_s: float | None
 ) -> None:
     monkeypatch.setattr(fork_server, "GRACE_S", 0.8)
     monkeypatch.setattr(fork_server, "STOPPED_S", 0.4)
-    (tmp_path / "stopping_model.py").write_text(STOPPING)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    write_module("stopping_model", STOPPING)
     plan = interleaved_plan({"a": {}, "trial": {}, "server": {"on_step": "hang"}}, timeout_s=limit_s)
     for combination in plan.combinations[1:]:
         node = combination.config["model"]["fake"]
         node |= {"_target_": "stopping_model.model", "who": combination.id[1:]}
     found = run(tmp_path, plan)
-    assert {name: record.status for name, record in found.items()} == {
-        "a0": "ok",
-        "trial0": "timeout",
-        "server0": "lost",
-    }, {name: record.reason for name, record in found.items()}
+    statuses = {name: record.status for name, record in found.items()}
+    reasons = {name: record.reason for name, record in found.items()}
+    assert statuses == {"a0": "ok", "trial0": "timeout", "server0": "lost"}, reasons
 
 
 @pytest.mark.parametrize("stage", ["_admit", "_take_turns"])
-def test_an_interrupted_interleaved_run_leaves_no_record_and_no_process(
+def test_an_interrupted_interleaved_run_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     def interrupted(self: Any, *_: Any) -> None:
@@ -307,8 +298,7 @@ def test_a_player_whose_coordinator_is_gone_ends_without_an_outcome(tmp_path: Pa
             player.ready(1.0)
 
     with Coordinator(["a"], None) as coordinator:
-        request = Request({"combination_id": "a", "config": {"backend": {}}}, "", "", None, None, 0.0)
-        running = threading.Thread(target=coordinator.run_participant, args=("a", inside(leaves), request))
+        running = threading.Thread(target=coordinator.run_participant, args=("a", inside(leaves), request_of("a")))
         running.start()
         connection, _ = coordinator._listener.accept()
         connection.close()

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import os
 import socket
+import threading
+import time
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from support.plans import fake_plan, sweep_folder
+from support.records import read_records
+from sweeprof.errors import WorkerError
 from sweeprof.plan import plan
-from sweeprof.plan.plan import parallel_jobs
+from sweeprof.plan.plan import Plan, Trial, parallel_jobs
 from sweeprof.results.files import write_json
-from sweeprof.run.launchers import GPUS, restore_gpus, set_defaults
+from sweeprof.results.record import Record
+from sweeprof.run import launchers, locks
+from sweeprof.run.launchers import GPUS, error_line, launch_shards, restore_gpus, set_defaults
+from sweeprof.storage import EventLog, Folder, begun
 
 PLUGINS = "hydra_plugins.hydra_"
 
@@ -76,3 +89,99 @@ def test_gpus_of_another_host_say_nothing_of_this_one(tmp_path: Path, monkeypatc
     monkeypatch.setenv(GPUS, "")
     restore_gpus(tmp_path)
     assert os.environ[GPUS] == ""
+
+
+PLAN = dataclasses.replace(
+    fake_plan({name: {} for name in "abcdef"}, passes=("timing",)), shards=(("ca", "cb", "cc"), ("cd", "ce", "cf"))
+)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_a_process_that_holds_the_lock_and_measures_nothing_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_waiting: bool
+) -> None:
+    """Nor is a trial that waits for other sweeps given up."""
+    monkeypatch.setattr(launchers, "STARTING_S", 0.2)
+    monkeypatch.setattr(locks, "PROBE_S", 0.05)
+    plan = dataclasses.replace(PLAN, limits=dataclasses.replace(PLAN.limits, timeout_s=0.1))
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    held = locks.work_lock(folder.path)
+    assert held is not None
+
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        Launcher(plan, [])(folder, plan, shards)
+        if is_waiting:
+            with EventLog(folder.events / "shard-0.jsonl") as events:
+                events.write("waiting", Trial("ca", "timing"), waits_for="another sweep")
+            threading.Timer(1.0, held.close).start()
+
+    out = io.StringIO()
+    with (
+        held,
+        nullcontext() if is_waiting else pytest.raises(WorkerError, match=r"no trial .* for 0\.3 s, but .*work\.lock"),
+    ):
+        launch_shards(plan, folder, launch, Console(file=out, width=200))
+    assert "waiting for shards that still run" in out.getvalue()
+
+
+class Launcher:
+    """Measures the trials of each shard in turn; a trial that kills ends its shard."""
+
+    def __init__(self, plan: Plan, kills: Collection[str]) -> None:
+        self.plan, self.kills = plan, kills
+
+    def __call__(self, folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        dead = False
+        for shard in shards:
+            for id in plan.shards[shard]:
+                with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
+                    events.write("begin", Trial(id, "timing"))
+                    if id in self.kills:
+                        dead = True
+                        break
+                    Record(plan.sweep_id, id, "timing", "ok").write(folder.records)
+                    events.write("end", Trial(id, "timing"), status="ok")
+        if dead:
+            raise RuntimeError("a job died\nand much more")
+
+
+def test_what_was_measured_before_a_job_died_is_kept(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path, PLAN)
+    with pytest.raises(RuntimeError, match="a job died"):
+        launch_shards(PLAN, folder, Launcher(PLAN, ["cb"]), Console(file=io.StringIO()))
+    assert {r.combination_id for r in read_records(folder.records)} == {"ca", "cd", "ce", "cf"}
+    assert begun(folder.events) == {("cb", "timing", 0)}  # which reports show as lost
+
+
+def test_shards_that_run_when_a_launcher_fails_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "PROBE_S", 0.05)
+    folder = sweep_folder(tmp_path / "sweep", PLAN)
+    held = locks.work_lock(folder.path)
+    assert held is not None
+    released: list[float] = []
+
+    def release() -> None:
+        released.append(time.monotonic())
+        held.close()
+
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        threading.Timer(0.5, release).start()
+        raise RuntimeError("one of its jobs died")
+
+    with pytest.raises(RuntimeError, match="one of its jobs died"):
+        launch_shards(PLAN, folder, launch, Console(file=io.StringIO()))
+    assert released
+
+
+def test_errors_are_told_in_one_line_and_ours_without_their_kind() -> None:
+    assert error_line(RuntimeError("a job died\nand much more")) == "RuntimeError: a job died"
+    assert error_line(WorkerError("sbatch: invalid partition")) == "sbatch: invalid partition"
+
+
+def test_an_error_of_ours_means_what_it_says(tmp_path: Path) -> None:
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        Record(PLAN.sweep_id, "ca", "timing", "ok").write(folder.records)
+        raise WorkerError("the sweep is ending")
+
+    with pytest.raises(WorkerError):
+        launch_shards(PLAN, sweep_folder(tmp_path, PLAN), launch, Console(file=io.StringIO()))

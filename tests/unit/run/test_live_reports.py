@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import random
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.compared_rows import Comparison
-from sweeprof.run import locks, reports
+from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.reports import ClusterReports, sent_to
@@ -27,24 +29,35 @@ from sweeprof.run.shard import run_shard
 from sweeprof.storage import Folder, events_of
 
 
-@pytest.fixture(autouse=True)
-def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-
-
 def plan_of(isolation: str = "inline", models: str = "ab", rounds: int = 2) -> Plan:
     return fake_plan({name: {} for name in models}, isolation=isolation, rounds=rounds)
 
 
-def _write_always(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are written after every trial, however long that takes."""
     monkeypatch.setattr(reports, "SHARE", 1e9)
     monkeypatch.setattr(reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(reports, "WAKE_S", 0.01)
 
 
-def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _write_always(monkeypatch)
+@pytest.fixture
+def on_cluster(tmp_path: Path, always: None) -> Folder:
+    """A sweep that a cluster has measured, whose driver is still to write reports."""
+    plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    run_shard(folder, 0)
+    return folder
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("always")
+def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of())
     seen: list[Comparison] = []
     with sent_to(seen.append):
@@ -79,10 +92,8 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: py
     assert len(seen) == 1  # which took far more than a fiftieth of the time
 
 
-def test_what_cannot_be_written_does_not_end_the_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    _write_always(monkeypatch)
+@pytest.mark.usefixtures("always")
+def test_what_cannot_be_written_does_not_end_the_sweep(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of())
 
     def fails(_: Comparison) -> None:
@@ -94,67 +105,42 @@ def test_what_cannot_be_written_does_not_end_the_sweep(
     assert len(read_records(folder.records)) == 6
 
 
-def test_on_a_cluster_the_driver_writes_them_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write_always(monkeypatch)
-    monkeypatch.setattr(reports, "WAKE_S", 0.01)
-    plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
-    folder = sweep_folder(tmp_path / "sweep", plan)
-    page = folder.path / "report.html"
-    run_shard(folder, 0)
+def test_on_a_cluster_the_driver_writes_them_while_it_waits(on_cluster: Folder) -> None:
+    page = on_cluster.path / "report.html"
     assert not page.exists()
-    with ClusterReports(folder):
-        deadline = time.monotonic() + 60
-        while not page.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with ClusterReports(on_cluster):
+        wait_for(page.exists)
     assert "running: 6 of 6 trials have ended" in page.read_text()
 
 
 def test_a_full_disk_does_not_end_the_driver_of_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    on_cluster: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _write_always(monkeypatch)
-    monkeypatch.setattr(reports, "WAKE_S", 0.01)
-    plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
-    folder = sweep_folder(tmp_path / "sweep", plan)
-    run_shard(folder, 0)
-
     def fails(*_: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(reports, "write_reports", fails)
-    with ClusterReports(folder):
-        deadline = time.monotonic() + 60
-        while "No space left on device" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with ClusterReports(on_cluster):
+        wait_for(lambda: "No space left on device" in caplog.text)
     assert "the reports of the running sweep were not written: [Errno 28] No space left on device" in caplog.text
 
 
-def _measure(path: Path) -> None:
-    run_shard(Folder(path), 0)
-
-
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_report_of_a_killed_sweep_has_every_row_that_exists(
+def test_the_report_of_a_killed_sweep_has_all_rows(
     tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of("fork", "abcd", 3))
     ended = random.Random(seed).randint(2, 14)
-    running = multiprocessing.get_context("fork").Process(target=_measure, args=(folder.path,))
+    running = multiprocessing.get_context("fork").Process(target=run_shard, args=(folder, 0))
     running.start()
     try:
-        deadline = time.monotonic() + 60
-        while sum(event.kind == "end" for event in events_of(folder.events)) < ended:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: sum(event.kind == "end" for event in events_of(folder.events)) >= ended)
     finally:
         running.kill()
         running.join()
     assert run_command(["report", str(folder.path)]) == 0
     comparison = Comparison.read(folder.path)
-    timed = {record.combination_id: 0 for record in read_records(folder.records) if record.pass_name == "timing"}
-    for record in read_records(folder.records):
-        if record.pass_name == "timing":
-            timed[record.combination_id] += 1
+    timed = Counter(r.combination_id for r in read_records(folder.records) if r.pass_name == "timing")
     assert {row.combination_id: row.rounds_complete for row in comparison.rows if row.has_values} == timed
     assert len(timed) >= min(ended, 4)
     assert comparison.running is None

@@ -180,9 +180,7 @@ def four_rows(path: Path, baseline: dict[str, str], apart: dict[str, float]) -> 
 @pytest.mark.parametrize(
     "baseline", [{"model": "teacher"}, {"model": "teacher", "backend": "torch", "device": "cpu", "batch_size": 1}, {}]
 )
-def test_outputs_must_agree_between_frameworks_whatever_the_baseline_is(
-    tmp_path: Path, baseline: dict[str, str]
-) -> None:
+def test_outputs_must_agree_between_frameworks_for_any_baseline(tmp_path: Path, baseline: dict[str, str]) -> None:
     """A student is compared with its teacher; that it computes the same on both frameworks is checked all the same."""
     rows = four_rows(tmp_path, baseline, {"student-onnx": 0.5})
     assert {label: row.status for label, row in rows.items()} == {

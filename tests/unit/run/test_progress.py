@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
+from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName
 from sweeprof.run import progress
 from sweeprof.run.progress import ProgressDisplay, ProgressState
@@ -78,19 +79,13 @@ def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: ProgressSta
     assert state.spent == {"timing": [3]}
 
 
-@pytest.mark.parametrize("status", ["failed", "crashed", "oom", "timeout", "skipped"])
+@pytest.mark.parametrize("status", ["failed", "crashed", "oom", "timeout", "skipped", "ok", "unsupported"])
 def test_failures_are_worth_a_line(state: ProgressState, status: str) -> None:
+    told = [] if status in ("ok", "unsupported") else [f"mlp torch, timing: {status}: why"]
     state.take(event("begin", "a"), "mlp torch")
     line = state.take(ended("a", 1, status, "why"), "mlp torch")
-    assert line == f"mlp torch, timing: {status}: why"
-    assert state.failures == [line]
+    assert [text for text in [line] if text is not None] == state.failures == told
     assert state.done == 1
-
-
-@pytest.mark.parametrize("status", ["ok", "unsupported"])
-def test_what_is_no_failure_is_not(state: ProgressState, status: str) -> None:
-    assert state.take(ended("a", 1, status, "why"), "mlp") is None
-    assert state.failures == []
 
 
 def test_an_end_that_is_told_twice_counts_once(state: ProgressState) -> None:
@@ -114,34 +109,54 @@ def test_durations(seconds: float, text: str) -> None:
     assert progress._duration(seconds) == text
 
 
-def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Display:
+    """The display of a sweep, and what it has printed."""
+
+    def __init__(self, path: Path, plan: Plan, **terminal: Any) -> None:
+        self._events = path / "events"
+        self._events.mkdir()
+        self._output = io.StringIO()
+        self.display = ProgressDisplay(plan, Folder(path), Console(file=self._output, width=100, **terminal))
+
+    def write(self, *texts: str) -> None:
+        with (self._events / "shard-0.jsonl").open("a") as file:
+            file.writelines(texts)
+
+    def shown(self, *lines: str) -> str:
+        """What is printed while a shard writes these lines."""
+        with self.display:
+            self.write(*(f"{line}\n" for line in lines))
+        return self.printed
+
+    @property
+    def printed(self) -> str:
+        return self._output.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "WAKE_S", 0.01)
-    output = io.StringIO()
-    plan = fake_plan({"fine": {}, "broken": {}}, ["quality"])
-    (tmp_path / "events").mkdir()
-    display = ProgressDisplay(plan, Folder(tmp_path), Console(file=output, width=100))
-    with display, (tmp_path / "events" / "shard-0.jsonl").open("w") as file:
-        print(line("begin", "cfine", 0), file=file)
-        print(line("end", "cfine", 1, status="ok", reason=None), file=file)
-        print(line("begin", "cbroken", 1), file=file)
+
+
+def test_the_display_follows_files(tmp_path: Path) -> None:
+    made = Display(tmp_path, fake_plan({"fine": {}, "broken": {}}, ["quality"]))
+    with made.display:
+        made.write(f"{line('begin', 'cfine', 0)}\n", f"{line('end', 'cfine', 1, status='ok', reason=None)}\n")
         half = line("end", "cbroken", 3, status="failed", reason="why")
-        file.write(half[:20])
-        file.flush()
-        file.write(half[20:] + "\n")
-    assert (display.state.done, display.state.total) == (2, 2)
-    assert output.getvalue().count("broken, quality: failed: why") == 1
-    assert not display._thread.is_alive()
+        made.write(f"{line('begin', 'cbroken', 1)}\n", half[:20])
+        made.write(half[20:], "\n")
+    assert (made.display.state.done, made.display.state.total) == (2, 2)
+    assert made.printed.count("broken, quality: failed: why") == 1
+    assert not made.display._thread.is_alive()
 
 
 def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
-    display = ProgressDisplay(fake_plan({"a": {}}, ["quality"]), Folder(tmp_path), Console(file=io.StringIO()))
-    (tmp_path / "events" / "shard-0.jsonl").write_text(line("begin", "ca", 0)[:-5])
-    display._take_new()
-    assert display.state.current == ""
-    (tmp_path / "events" / "shard-0.jsonl").write_text(line("begin", "ca", 0) + "\n")
-    display._take_new()
-    assert display.state.current.endswith("quality")
+    made = Display(tmp_path, fake_plan({"a": {}}, ["quality"]))
+    whole = line("begin", "ca", 0)
+    for text, current in ((whole[:-5], ""), (f"{whole[-5:]}\n", "quality")):
+        made.write(text)
+        made.display._take_new()
+        assert made.display.state.current.rpartition(" ")[2] == current
 
 
 def timing(id: str, round: int, step_s: float) -> str:
@@ -150,67 +165,50 @@ def timing(id: str, round: int, step_s: float) -> str:
     return json.dumps({**fields, "status": "ok", "step_s": step_s})
 
 
-def test_a_combination_has_a_line_once_it_has_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "WAKE_S", 0.01)
-    output = io.StringIO()
-    plan = fake_plan({"fast": {}, "slow": {}}, ["timing"], rounds=2)
-    (tmp_path / "events").mkdir()
-    display = ProgressDisplay(plan, Folder(tmp_path), Console(file=output, width=100))
-    with display:
-        lines = [timing("cfast", 0, 0.002), timing("cslow", 0, 0.5), timing("cfast", 1, 0.004)]
-        (tmp_path / "events" / "shard-0.jsonl").write_text("".join(f"{one}\n" for one in lines))
-    assert [line for line in output.getvalue().splitlines() if "round" in line] == [
+def test_a_combination_has_a_line_once_it_has_a_result(tmp_path: Path) -> None:
+    made = Display(tmp_path, fake_plan({"fast": {}, "slow": {}}, ["timing"], rounds=2))
+    shown = made.shown(timing("cfast", 0, 0.002), timing("cslow", 0, 0.5), timing("cfast", 1, 0.004))
+    assert [line for line in shown.splitlines() if "round" in line] == [
         "fast: 3.00 ms (2 of 2 rounds)",
         "slow: 500 ms (1 of 2 rounds)",
     ]
 
 
-def test_a_line_names_the_axes_of_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "WAKE_S", 0.01)
-    output = io.StringIO()
+def test_a_line_names_the_axes_of_numbers(tmp_path: Path) -> None:
     plan = fake_plan({"fast": {}, "slow": {}}, ["timing"])
     values: dict[str, list[Any]] = {"batch_size": [1, 8], "model.torch.freeze": [True, False]}
     combinations = [
         replace(c, axes={**c.axes, **{axis: both[place] for axis, both in values.items()}})
         for place, c in enumerate(plan.combinations)
     ]
-    plan = replace(plan, axes={**plan.axes, **values}, combinations=tuple(combinations))
-    (tmp_path / "events").mkdir()
-    display = ProgressDisplay(plan, Folder(tmp_path), Console(file=output, width=100))
-    with display:
-        (tmp_path / "events" / "shard-0.jsonl").write_text(f"{timing('cfast', 0, 0.002)}\n")
-    assert "fast, batch_size 1, freeze true: 2.00 ms (1 of 1 round)\n" in output.getvalue()
+    made = Display(tmp_path, replace(plan, axes={**plan.axes, **values}, combinations=tuple(combinations)))
+    shown = made.shown(timing("cfast", 0, 0.002))
+    assert "fast, batch_size 1, freeze true: 2.00 ms (1 of 1 round)\n" in shown
 
 
-def test_a_terminal_has_a_bar_below_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "WAKE_S", 0.01)
+def test_a_terminal_has_a_bar_below_the_lines(tmp_path: Path) -> None:
     plan = fake_plan({"fast": {}, "slow": {}}, ["timing"], rounds=2)
-    (tmp_path / "events").mkdir()
-    output = io.StringIO()
-    console = Console(file=output, force_terminal=True, color_system=None, width=100, height=20)
-    with ProgressDisplay(plan, Folder(tmp_path), console):
-        (tmp_path / "events" / "shard-0.jsonl").write_text(timing("cslow", 0, 0.5) + "\n")
+    made = Display(tmp_path, plan, force_terminal=True, color_system=None, height=20)
+    with made.display:
+        made.write(timing("cslow", 0, 0.5), "\n")
         deadline = time.monotonic() + 10
-        while "1/4" not in output.getvalue() and time.monotonic() < deadline:
+        while "1/4" not in made.printed and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert output.getvalue().count("slow: 500 ms (1 of 2 rounds)") == 1
-    assert "1/4" in output.getvalue()
+    assert made.printed.count("slow: 500 ms (1 of 2 rounds)") == 1
+    assert "1/4" in made.printed
 
 
 @pytest.mark.parametrize(
     ("decide", "budget_s", "left"),
     [(None, None, "about 40 s left"), ("baseline", None, "at most 40 s left"), ("baseline", 7.0, "at most 7 s left")],
 )
-def test_the_time_left_is_an_upper_limit_where_verdicts_end_the_rounds(
-    tmp_path: Path, decide: str | None, budget_s: float | None, left: str
-) -> None:
+def test_verdicts_limit_the_time_left(tmp_path: Path, decide: str | None, budget_s: float | None, left: str) -> None:
     plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=4)
     for combination in plan.combinations:
         combination.config["protocol"]["decide"] = decide
-    folder = Folder(tmp_path)
     if budget_s is not None:
-        note_end(folder, budget_s)
-    display = ProgressDisplay(plan, folder, Console(file=io.StringIO()))
+        note_end(Folder(tmp_path), budget_s)
+    display = Display(tmp_path, plan).display
     display.state.trials.update(dict.fromkeys(display.state.trials, 5.0))
     display.state.current = "a timing"
     assert display._plain() == f"[0/8] a timing ({left})"

@@ -13,16 +13,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from support.command import subcommand
+from support.nets import lenet5
 from support.plans import fake_plan, sweep_folder
-from support.subcommands import subcommand
+from support.seen import PEAKS, allocations, layer_times, operators
 from sweeprof.cli import report as report_module
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.csv import Tidy
 from sweeprof.results.files import write_json
-from sweeprof.results.record import Record
+from sweeprof.results.record import PassName, Record, Status
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.reports import SweepLocations, left_out, set_tag, standing, write_reports
+from sweeprof.run.reports import SweepLocations, left_out, observed, set_tag, standing, write_reports
 from sweeprof.storage import Folder
 
 report = subcommand("report")
@@ -116,13 +118,7 @@ def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         report(["--help"])
     shown = capsys.readouterr().out
-    for name in (
-        "pull_request.md",
-        "comparison-tables.tex",
-        "tables/*.csv",
-        "--format",
-        "tables/*.parquet",
-    ):
+    for name in ("pull_request.md", "comparison-tables.tex", "tables/*.csv", "--format", "tables/*.parquet"):
         assert name in shown
 
 
@@ -136,10 +132,181 @@ def test_tagged_sweeps_of_the_same_name_are_baselines_of_the_page(tmp_path: Path
     (tmp_path / ".tags" / "broken").write_text("{")
     write_json(older.path / "comparison.json", comparison_of(older))
     write_json(other.path / "comparison.json", comparison_of(other))
-    page = write_reports(newer, comparison_of(newer)).read_text(encoding="utf-8")
-    data = json.loads(page.partition('id="sweep-data">')[2].partition("</script>")[0])
+    page = page_of(newer)
+    data = data_of(page, "sweep-data")
     own, saved = data["baselines"][:2]
     assert (own["key"], saved["key"], saved["text"]) == ("", "tag:t0", "tag:t0")
     assert "Since 22 November: " in saved["finding"]
     assert any(cell and cell[0] == 1 for column in saved["cells"].values() for cell in column)
     assert sum(one["key"].startswith("tag:") for one in data["baselines"]) == 1
+
+
+SEEN: dict[PassName, Any] = {
+    "analysis": lenet5(8),
+    "layer_times": layer_times(lenet5(8)),
+    "operators": operators(),
+    "allocations": allocations(),
+    "peaks": PEAKS,
+}
+PICTURES = "icicle_macs icicle_time memory operators roofline stacked_backward stacked_forward".split()
+
+
+def seen(folder: Folder, name: PassName, what: Any, id: str = "ca", status: Status = "ok") -> None:
+    """A record of what a pass saw."""
+    observations = json.loads(json.dumps(what.to_dict()))
+    reason = None if status == "ok" else "it fell over"
+    Record("s1", id, name, status, reason, observations=observations).write(folder.records)
+
+
+def observed_by(path: Path, *passes: PassName) -> Folder:
+    """A sweep of ca and cb, of which ca has the passes."""
+    folder = sweep_folder(path, fake_plan({"a": {}, "b": {}}))
+    for name in passes:
+        seen(folder, name, SEEN[name])
+    return folder
+
+
+def page_of(folder: Folder) -> str:
+    return write_reports(folder, comparison_of(folder)).read_text(encoding="utf-8")
+
+
+def data_of(page: str, id: str) -> dict[str, Any]:
+    """The data of a part of the page."""
+    found: dict[str, Any] = json.loads(page.partition(f'id="{id}">')[2].partition("</script>")[0])
+    return found
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep with everything, its reports written."""
+    folder = observed_by(tmp_path_factory.mktemp("sweep"), *SEEN)
+    left = folder.path / "artifacts" / "ca"
+    left.mkdir(parents=True)
+    (left / "trace.json.gz").write_bytes(b"\x1f\x8b")
+    (left / "lines_time.txt").write_text("line 1")
+    write_reports(folder, comparison_of(folder))
+    return folder.path
+
+
+def test_every_file_is_there(whole: Path) -> None:
+    names = {
+        p.relative_to(whole).as_posix()
+        for room in ("layers", "operators", "memory")
+        for p in (whole / room).rglob("*.*")
+    }
+    memory = {f"memory/ca/{name}.csv" for name in ("timeline", "layers", "tensors")}
+    tables = {"layers/ca.csv", "layers/ca.html", "operators/ca.csv"}
+    assert names == memory | tables
+
+
+def test_layers_are_written_with_their_times(whole: Path) -> None:
+    rows = {row["path"]: row for row in lines(whole / "layers" / "ca.csv")}
+    assert float(rows["classifier"]["forward_s"]) == pytest.approx(4e-3)
+    assert float(rows["classifier"]["forward_self_s"]) == pytest.approx(1e-3)
+    assert float(rows["classifier.0"]["backward_self_s"]) == pytest.approx(2e-3)
+
+
+def test_tables_hold_every_row(whole: Path) -> None:
+    assert [row["self_s"] for row in lines(whole / "operators" / "ca.csv")] == ["0.004", "0.003"] * 20
+    timeline = lines(whole / "memory" / "ca" / "timeline.csv")
+    assert len(timeline) == 3000
+    assert max(int(row["bytes"]) for row in timeline) == 1500 * 1024
+    tensor = lines(whole / "memory" / "ca" / "tensors.csv")[0]
+    assert (json.loads(tensor["names"]), json.loads(tensor["shape"])) == (["layer0.weight"], [2, 3])
+    assert (tensor["kind"], tensor["bytes"]) == ("parameter", "24")
+    assert lines(whole / "memory" / "ca" / "layers.csv")[39]["peak_bytes"] == str(39 * 1024)
+
+
+def test_the_report_leads_to_files_that_are_there(whole: Path) -> None:
+    (one,) = data_of((whole / "report.html").read_text(encoding="utf-8"), "details-data")["combinations"]
+    assert one["label"] == "model=a"
+    assert sorted(figure["key"] for figure in one["figures"]) == PICTURES
+    links = {file["name"]: file["href"] for file in one["files"]}
+    assert links["trace.json.gz"] == "artifacts/ca/trace.json.gz"
+    assert {"lines_time.txt", "layers.html", "operators.csv", "memory/timeline.csv"} <= set(links)
+    assert all((whole / href).is_file() for href in links.values())
+    assert "ui.perfetto.dev" in next(file["hint"] for file in one["files"] if file["name"] == "trace.json.gz")
+
+
+def test_a_pass_that_failed_leaves_its_part_out_and_its_reason_in_the_row(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path, "analysis", "allocations")
+    seen(folder, "operators", SEEN["operators"], status="failed")
+    row = comparison_of(folder).rows[0]
+    assert (row.status, row.reason) == ("failed", "operators: it fell over")
+    (one,) = data_of(page_of(folder), "details-data")["combinations"]
+    assert [figure["key"] for figure in one["figures"]] == ["icicle_macs", "memory"]
+    assert [table["title"] for table in one["tables"]] == ["Memory by layer", "Live tensors after the last step"]
+    assert not (tmp_path / "operators").exists()
+
+
+def test_without_such_passes_the_report_is_as_it_was(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path, "analysis")
+    page = page_of(folder)
+    assert "details-data" not in page
+    assert "Where time and memory go" not in page
+    assert not any((tmp_path / name).exists() for name in ("operators", "memory"))
+
+
+def test_times_need_no_analysis_to_be_left_alone(tmp_path: Path) -> None:
+    found = observed(observed_by(tmp_path, "layer_times", "peaks"), "ca")
+    assert (found.layers, found.peaks, found.is_detailed) == (None, PEAKS, False)
+
+
+def test_files_that_would_be_the_same_are_not_written_again(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path / "sweep", "analysis", "operators")
+    first = page_of(folder)
+    layers, operator_table = folder.path / "layers" / "ca.html", folder.path / "operators" / "ca.csv"
+    before = [layers.stat().st_ino, operator_table.stat().st_ino]
+    assert page_of(folder) == first
+    assert [layers.stat().st_ino, operator_table.stat().st_ino] == before
+    operator_table.unlink()
+    assert page_of(folder) == first
+    assert operator_table.exists()
+
+    seen(folder, "analysis", lenet5(16))
+    text = layers.read_text(encoding="utf-8")
+    assert page_of(folder) != first
+    assert layers.read_text(encoding="utf-8") != text
+
+    left = folder.path / "artifacts" / "ca" / "trace.json.gz"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"")
+    assert "artifacts/ca/trace.json.gz" in page_of(folder)
+    (folder.records / "ca" / "operators-r0.json").unlink()
+    assert "operators/ca.csv" not in page_of(folder)
+
+
+def test_a_combination_is_named_by_the_axes_that_vary(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path / "sweep", "analysis")
+    page_of(folder)
+    layers = folder.path / "layers" / "ca.html"
+    assert "<title>model=a</title>" in layers.read_text(encoding="utf-8")
+    write_json(folder.plan, fake_plan({"a": {}}).to_dict())  # a search has more combinations with time
+    page_of(folder)
+    assert "<title>model=a, backend=fake, " in layers.read_text(encoding="utf-8")
+
+
+def test_every_analysis_is_written_and_can_be_chosen(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path)
+    seen(folder, "analysis", lenet5(8), "cb")
+    assert (observed(folder, "ca").layers, observed(folder, "cb").layers) == (None, lenet5(8))
+    page_of(folder)
+    assert names(folder, "layers/*") == ["layers/cb.csv", "layers/cb.html"]
+    seen(folder, "analysis", lenet5(1))
+    page = page_of(folder)
+    assert names(folder, "layers/*") == [f"layers/{name}" for name in ("ca.csv", "ca.html", "cb.csv", "cb.html")]
+    assert sum(int(row["macs"]) for row in lines(folder.path / "layers" / "cb.csv")) == 8 * 416_520
+    assert "model=b</h1>" in (folder.path / "layers" / "cb.html").read_text(encoding="utf-8")
+    assert [item["label"] for item in data_of(page, "layers-data")["tables"]] == ["model=a", "model=b"]
+
+
+def test_a_sweep_whose_analysis_failed_has_no_layers(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path)
+    seen(folder, "analysis", lenet5(1), status="failed")
+    assert "layers-data" not in page_of(folder)
+    assert not (tmp_path / "layers").exists()

@@ -58,7 +58,7 @@ def test_a_cut_event_is_passed_over_and_the_next_begins_a_line(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("step_s", [-7200.0, 7200.0])
-def test_the_times_of_events_pass_as_a_clock_that_nobody_sets(
+def test_the_times_of_events_follow_no_set_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     real = time.time
@@ -100,10 +100,8 @@ def test_what_is_run_again(tmp_path: Path) -> None:
         Record("s1", id, "quality", status).write(folder.records)
     found = count_trials(folder, plan, retry_statuses([]), move=False)
     assert str(found) == "1 trials are measured, 1 missing, 2 again (1 timeout, 1 oom)"
-    assert (
-        str(count_trials(folder, plan, retry_statuses(["oom"]), move=True))
-        == "2 trials are measured, 1 missing, 1 again (1 oom)"
-    )
+    found = count_trials(folder, plan, retry_statuses(["oom"]), move=True)
+    assert str(found) == "2 trials are measured, 1 missing, 1 again (1 oom)"
     assert [folder.is_done(Trial(id, "quality")) for id in ("ca", "cb", "cc")] == [True, False, True]
     assert folder.attempts(Trial("cb", "quality")) == 1
     with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
@@ -132,10 +130,8 @@ def test_a_record_of_a_later_version_is_set_aside_and_measured_again(tmp_path: P
     path = folder.record_path(plan.trials()[0])
     write_json(path, {**Record("s1", "ca", "quality", "failed").to_dict(), "schema_version": 99})
     before = path.read_bytes()
-    assert (
-        str(count_trials(folder, plan, retry_statuses([]), move=True))
-        == "0 trials are measured, 0 missing, 1 again (1 damaged)"
-    )
+    found = count_trials(folder, plan, retry_statuses([]), move=True)
+    assert str(found) == "0 trials are measured, 0 missing, 1 again (1 damaged)"
     assert not path.exists()
     assert (tmp_path / "damaged" / "records" / "ca" / "quality-r0-0.json").read_bytes() == before
 
@@ -146,19 +142,11 @@ def test_two_threads_may_tell_a_sweep_to_stop(tmp_path: Path) -> None:
     assert Folder(tmp_path).stopped() == "why"
 
 
-@pytest.mark.parametrize(
-    ("keys", "decided"),
-    [
-        (
-            ["resume", "retry_statuses", "limits.timeout_s", "hydra/launcher", "hydra.launcher.n_jobs", "tracking.uri"],
-            False,
-        ),
-        (["resume", "batch_size"], True),
-        (["resume", "sweep@_global_"], True),
-    ],
-)
-def test_which_keys_decide(keys: list[str], decided: bool) -> None:
-    assert changes_measurement(keys) is decided
+def test_which_keys_decide() -> None:
+    settings = ["retry_statuses", "limits.timeout_s", "hydra/launcher", "hydra.launcher.n_jobs", "tracking.uri"]
+    assert not changes_measurement(["resume", *settings])
+    assert changes_measurement(["resume", "batch_size"])
+    assert changes_measurement(["resume", "sweep@_global_"])
 
 
 def test_settings_of_the_command_line_count() -> None:
@@ -182,13 +170,8 @@ def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
 
 
 def test_the_newest_sweep(tmp_path: Path) -> None:
-    stamps = (
-        "2026-01-02_03-04-05Z",
-        "2026-01-02_03-04-05Z-10",
-        "2026-01-02_03-04-05Z-9",
-        "2025-12-31_23-59-59Z",
-        "mine",
-    )
+    second = "2026-01-02_03-04-05Z"
+    stamps = (second, f"{second}-10", f"{second}-9", "2025-12-31_23-59-59Z", "mine")
     for stamp in stamps:
         sweep_folder(tmp_path / "a" / stamp, fake_plan({"a": {}}))
     sweep_folder(tmp_path / "b" / "2027-01-01_00-00-00Z", fake_plan({"a": {}}))
@@ -207,21 +190,16 @@ def test_a_folder_has_one_driver(tmp_path: Path) -> None:
 
 
 def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:
-    folder = sweep_folder(tmp_path / "new", fake_plan({"a": {}}))
-    before, itself = (OtherSweep("last", str(tmp_path / name)) for name in ("old", "new"))
     plan = fake_plan({"a": {}})
-    old, new = (
-        replace(plan, compare=ComparisonSettings(against=before)),
-        replace(plan, compare=ComparisonSettings(against=itself)),
-    )
+    folder = sweep_folder(tmp_path / "new", plan)
+    before, itself = (OtherSweep("last", str(tmp_path / name)) for name in ("old", "new"))
+    old, new = (replace(plan, compare=ComparisonSettings(against=one)) for one in (before, itself))
     assert replace_plan(folder, old, new)[0].compare.against == before
     with pytest.raises(UserError, match=r"compare\.baseline: 'last' is the sweep that is resumed"):
         replace_plan(folder, plan, new)
 
 
-def test_what_a_dead_driver_started_does_not_work_under_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_dead_driver_started_does_no_work_under_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with driver_lock(tmp_path):
         mine = os.environ[DRIVER]
     with driver_lock(tmp_path):

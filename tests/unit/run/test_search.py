@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.plans import fake_plan, sweep_folder
 from support.samples import build
+from sweeprof.config.override_syntax import default_sampler
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
 from sweeprof.report.summary import sections
 from sweeprof.results.compared_rows import Comparison, SearchGoal, SearchSummary
-from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
 from sweeprof.run.search import Assessment, Outcome, Outcomes, Search
@@ -28,11 +31,6 @@ ACCURACY = "quality/accuracy"
 TIME, THROUGHPUT, MEMORY = "latency/forward", "throughput/samples_per_s", "memory/added_bytes"
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LARGEST = SearchGoal(THROUGHPUT, "maximize")
-
-
-@pytest.fixture(autouse=True)
-def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
 
 
 def plan_of(
@@ -191,11 +189,19 @@ def test_several_goals_have_a_front(tmp_path: Path) -> None:
 class Known(Outcomes):
     """Outcomes that are known as soon as they were asked for: the throughput is the batch size."""
 
-    def __init__(self) -> None:
-        self.chosen: list[str] = []
+    def __init__(self, *begun: str) -> None:
+        self.chosen: list[str] = [*begun]
 
     def is_measured(self, id: str) -> bool:
         return id in self.chosen
+
+    def search(self, plan: Plan) -> list[str]:
+        """Search on to the end; nothing is chosen twice."""
+        search = Search(plan, self, begun=[*self.chosen])
+        while (id := search.next()) is not None:
+            assert id not in self.chosen
+            self.chosen.append(id)
+        return self.chosen
 
     def of(self, id: str, others: Collection[str] = ()) -> Outcome:
         return Outcome((float(id.removeprefix("cb").partition("s")[0]),))
@@ -203,30 +209,18 @@ class Known(Outcomes):
 
 @pytest.mark.parametrize("sampler", ["RandomSampler", "NSGAIISampler"])
 def test_samplers_by_name_reach_everything_and_choose_nothing_twice(sampler: str) -> None:
-    outcomes = Known()
-    search = Search(plan_of(28, sampler=sampler), outcomes)
-    while (id := search.next()) is not None:
-        assert id not in outcomes.chosen
-        outcomes.chosen.append(id)
-    assert len(outcomes.chosen) == 28
+    assert len(Known().search(plan_of(28, sampler=sampler))) == 28
 
 
 @pytest.mark.parametrize("sampler", ["RandomSampler", "NSGAIISampler", "TPESampler"])
 def test_what_an_earlier_run_measured_counts_against_the_number_of_trials(sampler: str) -> None:
     """Also combinations that the sampler would not choose now, as where one that had failed has a result since."""
     plan = plan_of(12, sampler=sampler)
-    undisturbed = Known()
-    search = Search(plan, undisturbed)
-    while (id := search.next()) is not None:
-        undisturbed.chosen.append(id)
-    others = [c.id for c in plan.combinations if c.id not in undisturbed.chosen][:5]
-    resumed = Known()
-    resumed.chosen = [*undisturbed.chosen[:3], *others]
-    search = Search(plan, resumed, begun=resumed.chosen)
-    while (id := search.next()) is not None:
-        resumed.chosen.append(id)
-    assert len(undisturbed.chosen) == len(resumed.chosen) == 12
-    assert set(others) < set(resumed.chosen)
+    undisturbed = Known().search(plan)
+    others = [c.id for c in plan.combinations if c.id not in undisturbed][:5]
+    resumed = Known(*undisturbed[:3], *others).search(plan)
+    assert len(undisturbed) == len(resumed) == 12
+    assert set(others) < set(resumed)
 
 
 def test_nothing_larger_than_what_runs_out_of_memory_is_measured(tmp_path: Path) -> None:
@@ -271,9 +265,7 @@ def test_a_condition_on_memory_is_an_upper_limit() -> None:
     }
 
 
-def test_a_stopped_search_makes_the_same_choices_when_it_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_search_makes_the_same_choices_on_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped before its fifth and its ninth combination."""
     plan = plan_of(12, conditions=("latency < 5 ms",), seed=3)
     whole, undisturbed = searched(tmp_path / "whole", plan)
@@ -307,3 +299,96 @@ def test_further_rounds_go_to_what_may_be_the_best(tmp_path: Path) -> None:
     _, comparison = searched(tmp_path / "sweep", plan)
     assert {row.rounds_complete for row in comparison.rows} == {3}
     assert answer(comparison).finding.endswith("It can be distinguished from all others.")
+
+
+TABLES = Path(__file__).parent / "search_tables"
+SHARE = 6
+"""One of so many combinations is measured at most."""
+NEAR = 0.02
+"""Relative difference from the best of all."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is searched for in a table."""
+
+    goal: SearchGoal
+    conditions: tuple[str, ...]
+
+
+FASTEST = SearchGoal("throughput/samples_per_s", "maximize")
+QUESTIONS = {
+    "architecture": Question(
+        SearchGoal("params/total", "maximize"), ("compute/macs < 150 M", "memory/act_peak_live_bytes < 1 MB")
+    ),
+    "mlp": Question(FASTEST, ("latency < 0.4 ms",)),
+    "resnet": Question(FASTEST, ("latency < 20 ms",)),
+    "fitting": Question(SearchGoal("compute/macs", "maximize"), ("memory/footprint_est_bytes < 16 MB",)),
+}
+
+
+class Table(Known):
+    """A measured sweep, as a search sees it."""
+
+    def __init__(self, name: str, sampler: str, seed: int) -> None:
+        lines = (TABLES / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        super().__init__()
+        question = QUESTIONS[name]
+        points = [
+            {k.removeprefix("axes."): yaml.safe_load(v) for k, v in row.items() if k[:5] == "axes."} for row in rows
+        ]
+        self.values = [{k: float(v) for k, v in row.items() if k[:5] != "axes." and v} for row in rows]
+        config = {"batch_size": 1, "protocol": {"rounds": 1}}
+        combinations = [Combination(f"c{place}", point, config, "") for place, point in enumerate(points)]
+        axes = {axis: list(dict.fromkeys(point[axis] for point in points)) for axis in points[0]}
+        self.plan = dataclasses.replace(
+            fake_plan({}, ("timing",)),
+            axes=axes,
+            baseline={},
+            combinations=tuple(combinations),
+            shards=(tuple(c.id for c in combinations),),
+            threshold=None,
+            compare=ComparisonSettings(constraints=list(question.conditions)),
+            search=SearchPlan((question.goal,), len(combinations) // SHARE, sampler, seed),
+        )
+        self._assessment = Assessment(self.plan, [entry.metric.info for entry in select(list(self.values[0]))])
+
+    def of(self, id: str, others: Collection[str] = ()) -> Outcome:
+        place = int(id.removeprefix("c"))
+        return self._assessment.outcome(self.plan.combinations[place].axes, self.values[place])
+
+    def best(self, ids: Collection[str]) -> float:
+        outcomes = [outcome for id in ids if (outcome := self.of(id)).is_feasible]
+        values = [outcome.values[0] for outcome in outcomes if outcome.values is not None]
+        return max(values, default=0.0)
+
+    def searched(self) -> float:
+        """How much smaller than the best of all the best that a search finds is, relative to the former."""
+        self.search(self.plan)
+        assert SHARE * len(self.chosen) <= len(self.plan.combinations)
+        return 1 - self.best(self.chosen) / self.best([c.id for c in self.plan.combinations])
+
+
+def test_the_tables_are_large() -> None:
+    for name in QUESTIONS:
+        assert len(Table(name, "TPESampler", 0).plan.combinations) >= 100
+
+
+def test_a_sixth_of_the_combinations_has_the_best_one() -> None:
+    assert Table("architecture", "TPESampler", 0).searched() <= NEAR
+
+
+@pytest.mark.slow
+def test_the_default_sampler_finds_it_in_a_measured_sweep() -> None:
+    assert Table("mlp", default_sampler(), 1).searched() <= NEAR
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_ten_seeds(name: str) -> None:
+    """With each seed the default sampler finds a combination that is within 2 % of the best."""
+    differences = [Table(name, default_sampler(), seed).searched() for seed in range(10)]
+    print(name, [f"{100 * difference:.1f} %" for difference in differences])
+    assert max(differences) <= NEAR

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from support import noisy
-from support.plans import fake_plan, sweep_folder
+from support.plans import fake_plan, seed_noise, sweep_folder
 from sweeprof.config.validation import part_problems
 from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Plan
 from sweeprof.report.answer import answer
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import write_json
-from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
 from sweeprof.run.shard import run_shard
@@ -28,9 +26,8 @@ TIME = "latency/forward"
 
 
 @pytest.fixture(autouse=True)
-def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-    noisy.seed(0)
+def _same_noise() -> None:
+    seed_noise()
 
 
 def plan_of(
@@ -42,7 +39,7 @@ def plan_of(
         combination.config["protocol"]["decide"] = decide
         node = combination.config["model"]["fake"]
         if "step_s" in node:
-            node["_target_"] = "support.noisy.noisy"
+            node["_target_"] = "support.plans.noisy"
     return plan
 
 
@@ -94,7 +91,7 @@ def test_without_decide_every_combination_gets_all_rounds(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("budget", "least", "most"), [(None, 5, MOST - 1), ("1h", MOST, MOST)])
-def test_what_cannot_be_decided_is_given_up_unless_there_is_a_budget(
+def test_the_undecidable_is_given_up_without_a_budget(
     tmp_path: Path, budget: str | None, least: int, most: int
 ) -> None:
     at_the_threshold = {"base": {"step_s": 0.01}, "near": {"step_s": 0.0105, "spread": 0.05}}
@@ -160,9 +157,7 @@ def test_a_trial_that_is_run_again_opens_what_was_decided(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("outcome", "status", "tries"), [("raise", "failed", 1), ("segfault", "crashed", 3), ("memory_error", "oom", 1)]
 )
-def test_what_raises_is_tried_once_and_what_crashes_again(
-    tmp_path: Path, outcome: str, status: str, tries: int
-) -> None:
+def test_what_raises_is_tried_once_and_a_crash_again(tmp_path: Path, outcome: str, status: str, tries: int) -> None:
     plan = plan_of({"base": {"step_s": 0.01}, "other": {"on_step": outcome}}, isolation="fork")
     folder, comparison = swept(tmp_path, plan)
     assert {row.combination_id: row.status for row in comparison.rows}["cother"] == status
@@ -171,7 +166,7 @@ def test_what_raises_is_tried_once_and_what_crashes_again(
 
 def against(tmp_path: Path, step_s: float, spread: float) -> Comparison:
     """A sweep that is compared with another one, in which the step took 10 ms; its own baseline does not matter then."""
-    noisy.seed(1)
+    seed_noise(1)
     other = dataclasses.replace(plan_of({"a": {"step_s": 0.01, "spread": 0.005}}, decide=None), sweep_id="s0")
     _, before = swept(tmp_path / "other", other)
     settings = ComparisonSettings(against=OtherSweep("other", str(tmp_path)))
@@ -205,12 +200,11 @@ def test_the_answer_says_that_nothing_is_compared(tmp_path: Path) -> None:
 
 def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
     """Trials in processes of their own; the fake clock is exact, so that three rounds decide."""
-    models: dict[str, dict[str, Any]] = {"base": {}, "slower": {}}
-    plan = plan_of(models, isolation="fork")
+    plan = plan_of({"base": {}, "slower": {}}, isolation="fork")
     for combination, seconds in zip(plan.combinations, (0.001, 0.002), strict=True):
         combination.config["protocol"]["interleave"] = "samples"
         combination.config["model"]["fake"]["step_s"] = seconds
-    _, comparison = swept(tmp_path, dataclasses.replace(plan))
+    _, comparison = swept(tmp_path, plan)
     assert rounds(comparison) == {"cbase": 3, "cslower": 3}
     assert verdicts(comparison)["cslower"] == "worse"
 

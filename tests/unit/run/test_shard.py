@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import resource
-import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record
 from sweeprof.run import fork_server, locks, shard, trial_limits
 from sweeprof.run.interleave import ProcessExit
-from sweeprof.run.shard import run_shard
+from sweeprof.run.shard import prepare_data, run_shard
 
 MODELS: dict[str, dict[str, Any]] = {
     "ok": {"step_s": 0.5},
@@ -42,11 +40,6 @@ REASONS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-
-
 def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
     folder = sweep_folder(tmp_path / "sweep", plan)
     run_shard(folder, 0)
@@ -63,6 +56,7 @@ def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
         (ProcessExit(-11), True, None, "crashed", "killed by SIGSEGV (signal 11)"),
         (ProcessExit(-6), False, "what():  std::bad_alloc", "oom", "std::bad_alloc"),
         (ProcessExit(-6), False, "assertion failed", "crashed", "killed by SIGABRT (signal 6)"),
+        (ProcessExit(-39), False, None, "crashed", "killed by a real-time signal (signal 39)"),
         (ProcessExit(3), False, None, "crashed", "exited with code 3 without leaving a record"),
         (ProcessExit(1), False, "no space", "crashed", "exited with code 1 without leaving a record: no space"),
         (ProcessExit(0), False, None, "crashed", "exited with code 0 without leaving a record"),
@@ -70,12 +64,6 @@ def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
 )
 def test_endings(ending: ProcessExit, oom_kill: bool, output: str | None, status: str, reason: str) -> None:
     assert shard._failure(ending, 2.5, oom_kill, output) == (status, reason)
-
-
-def test_a_real_time_signal_has_no_name_but_an_ending() -> None:
-    status, reason = shard._failure(ProcessExit(-(signal.SIGRTMIN + 5)), None, False, None)
-    assert status == "crashed"
-    assert str(signal.SIGRTMIN + 5) in reason
 
 
 @pytest.mark.parametrize("place", ["fork", "inline"])
@@ -126,30 +114,6 @@ def test_timing_in_rounds(tmp_path: Path) -> None:
         assert record.environment["threads"] == 1
 
 
-STOPPING = """
-import os, signal, time
-def model(**_):
-    os.kill(os.getppid(), signal.SIGSTOP)
-    time.sleep(600)
-"""
-
-
-def test_a_trial_that_stops_its_fork_server_twice_is_lost_and_the_next_has_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fork_server, "STOPPED_S", 0.1)
-    (tmp_path / "stopping_server.py").write_text(STOPPING)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    plan = fake_plan({"stops": {}, "fine": {}}, ["quality"], "fork", {"timeout_s": 60})
-    plan.combinations[0].config["model"]["fake"]["_target_"] = "stopping_server.model"
-    found = run(tmp_path, plan)
-    assert {key: (record.status, record.reason) for key, record in found.items()} == {
-        "cstops/quality-0": ("lost", "the fork server was stopped (SIGSTOP) for more than 0.1 s; it was replaced"),
-        "cfine/quality-0": ("ok", None),
-    }
-    assert psutil.Process().children() == []
-
-
 HOSTILE = """
 import os, pathlib, resource, signal, subprocess, sys, threading, time
 from sweeprof.backends.fake import FakeModel
@@ -178,6 +142,9 @@ def model(do, flag="", **arguments):
         pathlib.Path(flag).touch()
         os.kill(os.getppid(), signal.SIGSTOP)
         time.sleep(60)
+    elif do == "stop server":
+        os.kill(os.getppid(), signal.SIGSTOP)
+        time.sleep(60)
     elif do == "no file":
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     elif do == "no descriptor":
@@ -204,10 +171,14 @@ def model(do, flag="", **arguments):
 """
 
 
-def hostile_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviours: Sequence[str]) -> Plan:
+@pytest.fixture
+def hostile(write_module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    write_module("hostile_process", HOSTILE)
+    monkeypatch.setattr(fork_server, "STOPPED_S", 0.1)
+
+
+def hostile_plan(tmp_path: Path, behaviours: Sequence[str]) -> Plan:
     """A plan of a combination for each behaviour and, between them, combinations that behave well."""
-    (tmp_path / "hostile_process.py").write_text(HOSTILE)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     models: dict[str, dict[str, Any]] = {}
     for behaviour in behaviours:
         label = behaviour.replace(" ", "")
@@ -220,56 +191,51 @@ def hostile_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviours: Se
     return plan
 
 
-def outcomes(records: dict[str, Record]) -> tuple[dict[str, tuple[str, str | None]], set[str]]:
-    """The outcomes of the hostile combinations, and the statuses of the others."""
-    names = {key.removeprefix("c").removesuffix("/quality-0"): (r.status, r.reason) for key, r in records.items()}
-    others: set[str] = {status for name, (status, _) in names.items() if name.endswith("next")}
-    return {name: found for name, found in names.items() if not name.endswith("next")}, others
+def outcomes(tmp_path: Path, *behaviours: str) -> dict[str, tuple[str, str | None]]:
+    """The outcomes of the hostile combinations; the others end well, and no process is left."""
+    found = run(tmp_path, hostile_plan(tmp_path, behaviours))
+    named = {key.removeprefix("c").removesuffix("/quality-0"): (r.status, r.reason) for key, r in found.items()}
+    assert {ending for name, ending in named.items() if name.endswith("next")} == {("ok", None)}
+    assert psutil.Process().children() == []
+    return {name: ending for name, ending in named.items() if not name.endswith("next")}
 
 
-def test_no_exit_code_of_a_trial_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("hostile")
+def test_no_exit_code_of_a_trial_ends_the_others(tmp_path: Path) -> None:
     codes = ["74", "0", "1", "2", "75", "120", "130", "137", "255"]
-    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, codes)))
+    found = outcomes(tmp_path, *codes)
     assert found == {code: ("crashed", f"exited with code {code} without leaving a record") for code in codes}
-    assert others == {"ok"}
 
 
-def test_what_a_model_sets_for_its_process_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("hostile")
+def test_what_a_model_sets_for_its_process_stays_there(tmp_path: Path) -> None:
     harmless = ["no file", "no descriptor", "no streams", "no settings"]
-    plan = hostile_plan(tmp_path, monkeypatch, [*harmless, "no file at all"])
-    found, others = outcomes(run(tmp_path, plan))
+    found = outcomes(tmp_path, *harmless, "no file at all")
     assert found.pop("nofileatall") == ("crashed", "killed by SIGXFSZ (signal 25)")
     assert found == {name.replace(" ", ""): ("ok", None) for name in harmless}
-    assert others == {"ok"}
     assert (tmp_path / "sweep/records/cnosettings/quality-r0.json").stat().st_mode & 0o400
 
 
 @pytest.mark.slow
-def test_what_a_trial_has_registered_for_its_end_cannot_keep_the_others_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("hostile")
+def test_what_a_trial_has_registered_for_its_end_cannot_keep_the_others_waiting(tmp_path: Path) -> None:
     began = time.monotonic()
-    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, ["exit hangs"])))
-    assert (found, others) == ({"exithangs": ("ok", None)}, {"ok"})
+    assert outcomes(tmp_path, "exit hangs") == {"exithangs": ("ok", None)}
     assert time.monotonic() - began < 3 * fork_server.EXITING_S
 
 
-@pytest.mark.parametrize("way", ["kill server once", "stop server once"])
-def test_a_trial_whose_fork_server_was_killed_or_stopped_is_run_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    monkeypatch.setattr(fork_server, "STOPPED_S", 0.1)
-    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, [way])))
-    assert (set(found.values()), others) == ({("ok", None)}, {"ok"})
-
-
-def test_a_trial_that_kills_its_fork_server_each_time_is_lost_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, ["kill server"])))
-    assert found == {"killserver": ("lost", "its fork server process was killed by SIGKILL (signal 9)")}
-    assert others == {"ok"}
-    assert psutil.Process().children() == []
+@pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize(
+    ("way", "ending"),
+    [
+        ("kill server once", ("ok", None)),
+        ("stop server once", ("ok", None)),
+        ("kill server", ("lost", "its fork server process was killed by SIGKILL (signal 9)")),
+        ("stop server", ("lost", "the fork server was stopped (SIGSTOP) for more than 0.1 s; it was replaced")),
+    ],
+)
+def test_a_trial_without_fork_server_is_run_once_more(tmp_path: Path, way: str, ending: tuple[str, str | None]) -> None:
+    assert outcomes(tmp_path, way) == {way.replace(" ", ""): ending}
 
 
 def test_a_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,10 +252,10 @@ def test_a_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(content) < 1100
 
 
-def test_a_crash_on_a_disk_with_room_is_not_the_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("hostile")
+def test_a_crash_on_a_disk_with_room_is_not_the_disks(tmp_path: Path) -> None:
     """A limit of this process itself, which is the sweep's, ends the sweep."""
-    plan = hostile_plan(tmp_path, monkeypatch, ["74"])
-    folder = sweep_folder(tmp_path / "sweep", plan)
+    folder = sweep_folder(tmp_path / "sweep", hostile_plan(tmp_path, ["74"]))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
@@ -333,22 +299,15 @@ def model(how, size, **arguments):
 @pytest.mark.parametrize("how", ["mmap", "shared_memory", "child", "forks"])
 @pytest.mark.parametrize(("mebibytes", "status"), [(192, "oom"), (64, "ok")])
 def test_a_memory_limit_counts_shared_memory_and_child_processes_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, mebibytes: int, status: str
+    tmp_path: Path, write_module: Callable[[str, str], None], how: str, mebibytes: int, status: str
 ) -> None:
-    (tmp_path / "sharing.py").write_text(SHARING)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    write_module("sharing", SHARING)
     plan = fake_plan({"shares": {"how": how, "size": mebibytes << 20}}, ["quality"], "fork", {"memory": "128MiB"})
     plan.combinations[0].config["model"]["fake"]["_target_"] = "sharing.model"
     (record,) = run(tmp_path, plan).values()
     assert record.status == status, record.reason
     if how in ("mmap", "shared_memory") and status == "oom":
         assert "more than limits.memory (128 MiB)" in str(record.reason)
-
-
-def test_a_memory_limit(tmp_path: Path) -> None:
-    plan = fake_plan({"big": {"on_step": "allocate"}}, ["quality"], "fork", {"memory": "64MiB"})
-    (record,) = run(tmp_path, plan).values()
-    assert record.status == "oom"
 
 
 def test_events_tell_begin_and_end(tmp_path: Path) -> None:
@@ -365,17 +324,12 @@ def test_events_tell_begin_and_end(tmp_path: Path) -> None:
     assert {(e["pass"], e["round"]) for e in events} == {("quality", 0)}
 
 
-def test_logs_without_output_are_removed(tmp_path: Path) -> None:
-    run(tmp_path, fake_plan({"ok": {}, "segfault": MODELS["segfault"]}, ["quality"], "fork"))
+def test_a_crash_keeps_its_log_and_last_words_and_logs_without_output_are_removed(tmp_path: Path) -> None:
+    found = run(tmp_path, fake_plan({"ok": {}, "segfault": MODELS["segfault"]}, ["quality"], "fork"))
     logs = tmp_path / "sweep" / "logs"
     assert not (logs / "cok" / "quality-r0.log").exists()
     assert "Segmentation fault" in (logs / "csegfault" / "quality-r0.log").read_text()
-
-
-def test_a_crash_keeps_the_last_words(tmp_path: Path) -> None:
-    record = run(tmp_path, fake_plan({"segfault": MODELS["segfault"]}, ["quality"], "fork"))["csegfault/quality-0"]
-    assert record.traceback is not None
-    assert "in happen" in record.traceback
+    assert "in happen" in str(found["csegfault/quality-0"].traceback)
 
 
 def test_measuring_passes_have_the_host_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,3 +395,57 @@ def test_with_fail_fast_the_first_bad_ending_is_the_last_trial(tmp_path: Path) -
     (bad,) = [record for record in found.values() if record.status != "ok"]
     assert len(found) < 3 or bad.started == max(record.started for record in found.values())
     assert (tmp_path / "sweep" / "stop").read_text().startswith(f"fail_fast: quality {bad.status}: {bad.reason}")
+
+
+CLEARING = """
+from pathlib import Path
+class Clearing:
+    def __init__(self, log):
+        self.log = Path(log)
+    def prepare(self, split):
+        self.log.unlink()
+"""
+
+
+ODD = """
+import os, time
+from pathlib import Path
+class Odd:
+    def __init__(self, kind, done):
+        self.kind, self.done = kind, Path(done)
+    def prepare(self, split):
+        if self.kind == "hangs":
+            time.sleep(600)
+        if self.kind == "dies":
+            os._exit(3)
+        self.done.touch()
+"""
+
+
+@pytest.mark.slow
+def test_a_dataset_that_hangs_or_dies_keeps_no_other_from_being_decoded(
+    tmp_path: Path,
+    write_module: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write_module("odd_data", ODD)
+    monkeypatch.setattr("sweeprof.run.shard.DECODING_S", 8.0)
+    kinds = ("dies", "hangs", "fine")
+    nodes = [
+        {"_target_": "odd_data.Odd", "prepare": True, "kind": kind, "done": str(tmp_path / f"{kind}.done")}
+        for kind in kinds
+    ]
+    prepare_data([{"dataset": node, "backend": {}} for node in nodes], tmp_path / "logs")
+    assert [path.name for path in tmp_path.glob("*.done")] == ["fine.done"]
+    assert "ended with code 3" in caplog.text
+    assert "did not answer within 8 s" in caplog.text
+
+
+def test_another_shard_may_have_removed_the_log(tmp_path: Path, write_module: Callable[[str, str], None]) -> None:
+    """Shards of one sweep that a launcher runs side by side have one log."""
+    write_module("clearing", CLEARING)
+    log = tmp_path / "logs" / "data.log"
+    dataset = {"_target_": "clearing.Clearing", "prepare": True, "log": str(log)}
+    prepare_data([{"dataset": dataset, "backend": {}}], log.parent)
+    assert not log.exists()

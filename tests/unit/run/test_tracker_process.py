@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,19 +19,30 @@ from sweeprof.config.schema import LimitSettings
 from sweeprof.plan.plan import Plan
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.record import Record
+from sweeprof.results.record import Json, Record
 from sweeprof.run import driver, tracker_process
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.locks import driver_lock
+from sweeprof.run.locks import driver_lock, sending_lock
 from sweeprof.run.reports import write_reports
 from sweeprof.run.shard import run_shard
-from sweeprof.run.tracker_process import StoredTracker, TrackerProcess, keep_config
+from sweeprof.run.tracker_process import (
+    StoredTracker,
+    TrackerProcess,
+    keep_config,
+    note_ending,
+    note_sent,
+    noted_ending,
+    reachable,
+    sending_command,
+    unsent,
+    viewing_command,
+)
 from sweeprof.storage import Folder
-from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker
+from sweeprof.tracking import MLFLOW, Links, SweepInfo, SweepOutcome, Tracker
 
 SCRIPTED = """
 import os, signal, sys, time
-from sweeprof.tracking import Links, Tracker
+from sweeprof.tracking import MLFLOW, Links, Tracker
 class Scripted(Tracker):
     def __init__(self, on_open, on_close, output):
         self.on_open, self.on_close = on_open, on_close
@@ -85,11 +95,9 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def make(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(folder: Folder, write_module: Callable[[str, str], None]) -> Make:
     """A real process with a tracker that runs the given lines when it is opened and closed."""
-    (tmp_path / "scripted.py").write_text(SCRIPTED)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    write_module("scripted", SCRIPTED)
 
     def made(on_open: str = "pass", on_close: str = "pass") -> TrackerProcess:
         config = {"_target_": "scripted.Scripted", "on_open": on_open, "on_close": on_close}
@@ -102,6 +110,12 @@ def make(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
 def stored(folder: Folder) -> dict[str, Any]:
     found: dict[str, Any] = read_json(folder.tracking)
     return found
+
+
+def running() -> list[psutil.Process]:
+    """The processes that talk to trackers."""
+    children = psutil.Process().children()
+    return [child for child in children if "sweeprof.run.tracker_process" in " ".join(child.cmdline())]
 
 
 def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: Folder) -> None:
@@ -118,9 +132,8 @@ def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: F
 
 @pytest.mark.slow
 def test_a_tracker_that_is_not_installed_is_told(folder: Folder) -> None:
-    with TrackerProcess(
-        StoredTracker({"_target_": "not_installed.Tracker"}, confined=False), folder, trust=True
-    ) as process:
+    tracker = StoredTracker({"_target_": "not_installed.Tracker"}, confined=False)
+    with TrackerProcess(tracker, folder, trust=True) as process:
         process.open(folder.read_plan())
         assert process.opened(60) is None
         assert "not_installed" in str(process.trouble)
@@ -130,16 +143,14 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
     with make() as process:
         process.open(folder.read_plan())
         assert process.opened(60) == Links(False, "opened")
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker_process" in " ".join(c.cmdline()))
+        (child,) = running()
         child.kill()
         child.wait(10)
         assert process.close("finished") == Links(False, "closed with 2, finished")
         assert process.trouble is None
 
 
-def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
-    make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_hangs_at_first_is_replaced(make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "OPEN_S", 0.5)
     with make(on_open="time.sleep(600)") as process:
         process.open(folder.read_plan())
@@ -153,20 +164,11 @@ def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
     [
         pytest.param("time.sleep(600)", (1, 600), "the tracker made no progress for 1 s", marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGSTOP)", (1, 600), "the tracker made no progress for 1 s"),
-        (
-            "while True: time.sleep(0.1); self.on_progress()",
-            (30, 2),
-            "the tracker did not finish within 2 s",
-        ),
+        ("while True: time.sleep(0.1); self.on_progress()", (30, 2), "the tracker did not finish within 2 s"),
     ],
 )
 def test_the_time_at_the_end_of_a_sweep_is_bounded(
-    make: Make,
-    folder: Folder,
-    monkeypatch: pytest.MonkeyPatch,
-    on_close: str,
-    limits: tuple[float, float],
-    trouble: str,
+    make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch, on_close: str, limits: tuple[int, int], trouble: str
 ) -> None:
     idle_s, limit_s = limits
     monkeypatch.setattr(tracker_process, "IDLE_S", idle_s)
@@ -175,13 +177,11 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
         opened = process.opened(60)
         assert process.close("finished", limit_s) == opened
         assert process.trouble == trouble
-        assert not any("sweeprof.run.tracker_process" in " ".join(c.cmdline()) for c in psutil.Process().children())
+        assert running() == []
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
 
 
-def test_a_slow_tracker_that_makes_progress_may_finish(
-    make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_tracker_with_progress_may_finish(make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "IDLE_S", 2.0)
     with make(on_close="for _ in range(10): time.sleep(0.25); self.on_progress()") as process:
         process.open(folder.read_plan())
@@ -190,14 +190,12 @@ def test_a_slow_tracker_that_makes_progress_may_finish(
         assert process.trouble is None
 
 
-def test_a_sweep_is_measured_while_its_tracker_hangs(
-    folder: Folder, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_is_measured_while_a_tracker_hangs(folder: Folder, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that the tracker does delays the first measurement, and what follows the last one has its limit."""
     measured: list[float] = []
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker_process" in " ".join(c.cmdline()))
+        (child,) = running()
         run_shard(folder, 0)
         measured.append(time.monotonic())
         assert child.is_running()
@@ -256,3 +254,112 @@ def test_without_a_tracker_nothing_is_started(folder: Folder) -> None:
         assert process.close("finished") is None
         assert process.trouble is None
     assert stored(folder)["sent"] is None
+
+
+LOCAL: Json = {"_target_": MLFLOW, "uri": None}
+
+
+def sweep(output: Path, stamp: str = "2026-11-22_10-00-00Z", name: str = "a") -> Folder:
+    (output / name / stamp).mkdir(parents=True)
+    return sweep_folder(output / name / stamp, fake_plan({"a": {}}))
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("http://me:secret@host:5000", "http://***@host:5000"),
+        ("postgresql://host/db?user=me&password=secret", "postgresql://host/db?user=me&password=***"),
+    ],
+)
+def test_a_password_is_left_to_the_user(uri: str, shown: str, tmp_path: Path) -> None:
+    folder = sweep(tmp_path)
+    keep_config(folder, {**LOCAL, "uri": uri})
+    assert "secret" not in folder.tracking.read_text()
+    assert read_json(folder.tracking)["complete"] is False
+    assert sending_command(folder) == f"sweeprof sync {folder.path} 'uri={shown}'"
+
+
+def test_what_was_sent_once_stays_sent_until_it_is_measured_anew(tmp_path: Path) -> None:
+    folder = sweep(tmp_path)
+    keep_config(folder, LOCAL)
+    note_sent(folder, None)
+    sent = stored(folder)["sent"]
+    assert sent
+    note_sent(folder, "another server is away")
+    assert (stored(folder)["sent"], stored(folder)["trouble"]) == (sent, "another server is away")
+    keep_config(folder, {"_target_": None})
+    assert (stored(folder)["config"], stored(folder)["sent"]) == (LOCAL, None)
+
+
+def test_the_commands_that_send_and_that_open_mlflow(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "with space")
+    keep_config(folder, LOCAL)
+    assert sending_command(folder) == f"sweeprof sync '{folder.path}'"
+    shown = f"sweeprof ui '{folder.path}'"
+    assert viewing_command(folder) == shown
+    assert viewing_command(folder, "sqlite:///other.db") == "mlflow server --backend-store-uri sqlite:///other.db"
+    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
+    keep_config(folder, {**LOCAL, "uri": elsewhere})
+    assert viewing_command(folder) == f"MLFLOW_TRACKING_URI={elsewhere} {shown}"
+    assert sending_command(folder) == f"sweeprof sync '{folder.path}' uri={elsewhere}"
+    keep_config(folder, {**LOCAL, "uri": "postgresql://me:secret@host/db"})
+    assert viewing_command(folder) == f"MLFLOW_TRACKING_URI='postgresql://***@host/db' {shown}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "known"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db"),
+        ("http://me:secret@host:5000", "http://host:5000"),
+        ("postgresql://me:secret@host/db", None),
+    ],
+)
+def test_logins_of_the_environment(
+    uri: str, known: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+    folder = sweep(tmp_path)
+    keep_config(folder, {**LOCAL, "uri": uri})
+    assert (reachable(read_json(folder.tracking)) is None) == ("secret" in uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    found = reachable(read_json(folder.tracking))
+    assert (found and found["uri"]) == known
+
+
+@pytest.mark.parametrize("again", [LOCAL, {"_target_": None}])
+def test_how_measuring_ended_is_noted_until_it_goes_on(again: Json, tmp_path: Path) -> None:
+    folder = sweep(tmp_path)
+    assert noted_ending(folder) is None
+    keep_config(folder, LOCAL)
+    assert noted_ending(folder) is None
+    note_ending(folder, "interrupted", "why")
+    note_sent(folder, "away")
+    assert noted_ending(folder) == ("interrupted", "why")
+    keep_config(folder, again)
+    assert noted_ending(folder) is None
+
+
+def test_a_sweep_is_sent_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        sending_lock(tmp_path, 0),
+        pytest.raises(TimeoutError, match="another process is sending"),
+        sending_lock(tmp_path, 0),
+    ):
+        pass
+    with sending_lock(tmp_path, 0):
+        pass
+
+
+def test_what_is_still_to_be_sent(tmp_path: Path) -> None:
+    sent, old, untracked, new, measured, broken = (
+        sweep(tmp_path, f"2026-11-22_10-00-0{number}Z", "ab"[number % 2]) for number in range(6)
+    )
+    for folder in (sent, old, new, measured):
+        keep_config(folder, LOCAL)
+    keep_config(untracked, {"_target_": None})
+    note_sent(sent, None)
+    note_sent(old, "away")
+    write_json(broken.tracking, {"config": LOCAL, "complete": True})  # as earlier versions did
+    with driver_lock(measured.path):
+        assert unsent(tmp_path) == [old, new]

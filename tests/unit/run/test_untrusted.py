@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import sys
-from collections.abc import Callable, Sequence
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support import command as commands
+from support.command import Command, Ran, call_command, run_command, subcommand
 from support.plans import fake_plan, sweep_folder
-from support.subcommands import subcommand
+from sweeprof.config.schema import RESOURCES
 from sweeprof.errors import UserError
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.record import Json
+from sweeprof.results.record import Json, Record
 from sweeprof.run.reports import read_sweep
 from sweeprof.run.tracker_process import stored_tracker
-from sweeprof.storage import Folder
+from sweeprof.storage import Folder, Jobs
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.connection import LOGINS
 
@@ -52,15 +57,10 @@ def _no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def evil(tmp_path: Path, write_module: Callable[[str, str], None]) -> Path:
     """A folder on the search path with a module that leaves a mark when it is imported."""
-    folder = tmp_path / "path"
-    folder.mkdir()
-    (folder / "evil.py").write_text(EVIL)
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.delitem(sys.modules, "evil", raising=False)
-    return folder
+    write_module("evil", EVIL)
+    return tmp_path
 
 
 @pytest.fixture
@@ -69,9 +69,8 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def tracked(folder: Folder, complete: bool = True, **config: Any) -> None:
-    write_json(
-        folder.tracking, {"config": {"_target_": MLFLOW, "uri": None, **config}, "complete": complete, "sent": None}
-    )
+    config = {"_target_": MLFLOW, "uri": None, **config}
+    write_json(folder.tracking, {"config": config, "complete": complete, "sent": None})
 
 
 def change_plan(folder: Folder, change: Callable[[Json], object]) -> None:
@@ -100,7 +99,7 @@ def test_commands_that_read_a_folder_import_nothing_that_it_names(
     code = main([str(folder.path), *words])
     err = capsys.readouterr().err
     assert "Traceback" not in err
-    assert [path.name for path in evil.iterdir()] == ["evil.py"]
+    assert not any((evil / mark).exists() for mark in ("imported", "called"))
     if command != "tag":  # which reads the plan's id alone
         assert (code, err.startswith("error: ")) == (1, True)
         assert command == "ui" or "evil." in err
@@ -110,20 +109,21 @@ def test_commands_that_read_a_folder_import_nothing_that_it_names(
 def test_pruning_imports_nothing_either(folder: Folder, evil: Path) -> None:
     change_plan(folder, everywhere)
     tracked(folder, _target_="evil.Tracker")
-    newer = folder.path.with_name("2026-11-22_11-00-00Z")
-    shutil.copytree(folder.path, newer)
+    shutil.copytree(folder.path, folder.path.with_name("2026-11-22_11-00-00Z"))
     prune(["test", "--keep", "1", "--output", str(folder.path.parents[1])])
-    assert [path.name for path in evil.iterdir()] == ["evil.py"]
+    assert not any((evil / mark).exists() for mark in ("imported", "called"))
+
+
+MINE = """
+import sweeprof
+@sweeprof.metric(name="own/one", unit="", better=None)
+def one(batch_size): return 1
+"""
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
-def test_who_trusts_the_folder_gets_its_metrics(
-    command: str, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / f"mine_{command}.py").write_text(
-        "import sweeprof\n@sweeprof.metric(name='own/one', unit='', better=None)\ndef one(batch_size): return 1\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_with_trust_metrics_are_used(command: str, folder: Folder, write_module: Callable[[str, str], None]) -> None:
+    write_module(f"mine_{command}", MINE)
     change_plan(folder, lambda plan: plan["metrics"].append({"_target_": f"mine_{command}.one"}))
     with pytest.raises(UserError, match=r"is code outside sweeprof, .*--trust"):
         read_sweep(folder.path, "x", "NEW")
@@ -132,13 +132,10 @@ def test_who_trusts_the_folder_gets_its_metrics(
         assert "own/one" in (folder.path / "comparison.json").read_text()
     else:
         assert "own/one" in [metric.name for metric in read_sweep(folder.path, "x", "NEW", trust=True).metrics]
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize("id", ["../../x", "/tmp/x", "a/b", "..", ".hidden", "", "c1\n", "x" * 100, "ø", 3, None])
-def test_an_id_that_leads_elsewhere_is_one_clear_error(
-    id: Any, folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_id_that_leads_elsewhere_is_refused(id: Any, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     def change(plan: Json) -> None:
         plan["combinations"][0]["id"] = id
         plan["shards"] = [[id]]
@@ -185,9 +182,7 @@ def test_a_link_in_the_folder_is_refused_before_anything_is_written(
     assert list((tmp_path / "private").iterdir()) == []
 
 
-def test_a_login_goes_to_a_stored_address_only_if_the_user_gives_it(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_login_goes_to_a_stored_address_only_if_it_is_given(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked(folder, uri=SERVER)
     assert stored_tracker(folder, "uri").confined
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
@@ -246,9 +241,7 @@ def test_a_database_is_not_beside_a_sweep_because_both_are_below_the_root(monkey
 @pytest.mark.parametrize(
     "content", ["", "[]", "[" * 100_000, '{"config": [], "complete": true}', '{"config": {"_target_": 3}}']
 )
-def test_a_damaged_tracking_json_is_one_clear_error(
-    content: str, folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_tracking_json_is_one_error(content: str, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     folder.tracking.write_text(content)
     for main in (sync, ui):
         assert main([str(folder.path)]) == 1
@@ -292,3 +285,184 @@ def test_artifacts_stay_where_the_sweeps_are(folder: Folder, tmp_path: Path) -> 
     assert "by the word of a place that only the sweep's folder names" in str(
         json.loads(folder.tracking.read_text())["trouble"]
     )
+
+
+WORDS = {
+    "report": ["report", "DIR"],
+    "compare": ["compare", "DIR", "DIR"],
+    "tag": ["compare", "DIR", "--tag", "nightly"],
+    "collect": ["collect", "DIR"],
+    "collect --wait": ["collect", "DIR", "--wait"],
+    "sync": ["sync", "DIR"],
+    "sync unsent": ["sync", "unsent"],
+    "ui": ["ui", "DIR", "--port", "0", "--no-browser"],
+    "prune": ["prune", "test", "--keep", "1"],
+    "resume": ["resume=DIR"],
+    "dry run": ["resume=DIR", "dry_run=true"],
+}
+CONNECTS = {("ray", "collect"), ("http", "collect"), ("http", "sync"), ("http", "ui"), ("baseline", "collect")}
+"""Of one's own folder: what these commands are for."""
+LOGIN = "CANARY"
+
+
+@dataclass
+class Listener:
+    """A port on which everything that connects is noted, with what it says first."""
+
+    socket: socket.socket
+    heard: list[bytes] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.socket.getsockname()[1]}"
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(1)
+                try:
+                    self.heard.append(connection.recv(1 << 16))
+                    connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                except OSError:
+                    self.heard.append(b"")
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = Listener(server)
+        thread = threading.Thread(target=found.serve, daemon=True)
+        thread.start()
+        yield found
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the user's login, and with a Ray that connects and then fails."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".netrc").write_text(f"default login u password {LOGIN}\n")
+    (home / ".netrc").chmod(0o600)
+    ray = tmp_path / "stub" / "ray"
+    ray.mkdir(parents=True)
+    (ray / "__init__.py").write_text("def init(*_, **__): raise RuntimeError('stub')\n")
+    (ray / "exceptions.py").write_text(
+        "class RayError(Exception): pass\nActorDiedError = ActorUnavailableError = GetTimeoutError = RayError\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stub"))
+    for name in ("RAY_ADDRESS", "http_proxy", "HTTP_PROXY", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+def write_folder(home: Path, kind: str, listener: Listener) -> Folder:
+    """Write a sweep that was measured by a job, whose folder names the address, and a newer one."""
+    path = home / "outputs" / "test" / "2026-11-22_10-00-00Z"
+    folder = sweep_folder(path, fake_plan({"a": {}}, ["analysis"], limits={"locks": str(home.with_name("locks"))}))
+    Record("s1", "ca", "analysis", "ok").write(folder.records)
+    resources: Json = {**dict.fromkeys(RESOURCES), "options": {}}
+    scheduler = "ray" if kind == "ray" else None
+    settings: Json = {**resources, "scheduler": scheduler, "address": listener.address, "poll_s": 0.1}
+    resources["cpus"] = 1
+    plan = read_json(folder.plan)
+    plan["cluster"] = {"settings": settings, "resources": [resources]}
+    if kind == "baseline":
+        plan["compare"]["against"] = {"label": "x", "file": str(GOLDEN), "sweep_id": "s0"}
+    write_json(folder.plan, plan)
+    if kind == "ray":
+        jobs = Jobs(folder.path)
+        jobs.keep(jobs.new("test", [0], resources), "#!/bin/bash\n")
+    uri = {"http": f"http://{listener.address}", "database": f"postgresql://{listener.address}/x"}.get(kind)
+    target = MLFLOW if uri else None
+    tracked(folder, _target_=target, uri=uri)
+    shutil.copytree(folder.path, path.with_name("2026-11-22_11-00-00Z"))
+    return folder
+
+
+def belong_to_another(folder: Folder, how: str) -> None:
+    for path in (folder.path, folder.path.with_name("2026-11-22_11-00-00Z")):
+        if how == "owner":
+            for one in (path, *path.rglob("*")):
+                os.chown(one, 65534, 65534)
+        else:
+            path.chmod(0o777)
+
+
+def ran(home: Path, folder: Folder, command: str, *more: str, call: Command = call_command) -> Ran:
+    return call(home, *(word.replace("DIR", str(folder.path)) for word in WORDS[command]), *more)
+
+
+def used(kind: str, folder: Folder, listener: Listener) -> bool:
+    """Return whether the address was used."""
+    return folder.baseline.exists() if kind == "baseline" else bool(listener.heard)
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param("owner", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")), "mode"]
+)
+@pytest.mark.parametrize("kind", ["ray", "http", "database", "baseline"])
+@pytest.mark.parametrize("command", WORDS)
+def test_no_command_uses_an_address_that_only_the_folder_of_another_user_names(
+    command: str, kind: str, how: str, home: Path, listener: Listener
+) -> None:
+    folder = write_folder(home, kind, listener)
+    belong_to_another(folder, how)
+    done = ran(home, folder, command)
+    assert not used(kind, folder, listener), listener.heard
+    assert "Traceback" not in done.err
+    if (kind, command) in CONNECTS:
+        assert done.code == 1
+        assert re.search("is named by a folder that (belongs to another user|can be written by every user)", done.err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "command"), sorted(CONNECTS))
+@pytest.mark.parametrize("trust", [False, True])
+def test_of_ones_own_folder_and_with_trust_the_address_is_used_and_the_login_with_trust_alone(
+    kind: str, command: str, trust: bool, home: Path, listener: Listener
+) -> None:
+    folder = write_folder(home, kind, listener)
+    if trust:
+        belong_to_another(folder, "mode")
+    if trust and command == "ui":  # for which MLFLOW_TRACKING_URI names the address
+        pytest.skip("ui has no --trust")
+    ran(home, folder, command, *(["--trust"] if trust else []), call=run_command)
+    assert used(kind, folder, listener)
+    has_login = any(b"authorization" in heard.lower() for heard in listener.heard)
+    assert has_login == (trust and kind == "http")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "variable", "command"),
+    [
+        ("ray", "RAY_ADDRESS", "collect"),
+        ("http", "MLFLOW_TRACKING_URI", "collect"),
+        ("http", "MLFLOW_TRACKING_URI", "sync"),
+    ],
+)
+def test_an_address_that_the_environment_names_too_is_used(
+    kind: str, variable: str, command: str, home: Path, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(home, kind, listener)
+    belong_to_another(folder, "mode")
+    address = listener.address if kind == "ray" else f"http://{listener.address}"
+    plain = commands.environment
+    monkeypatch.setattr(commands, "environment", lambda cwd: {**plain(cwd), variable: address})
+    ran(home, folder, command, call=run_command)
+    assert listener.heard
+
+
+def test_a_module_in_the_working_directory_is_not_imported(home: Path, listener: Listener) -> None:
+    """``cd DIR; sweeprof collect .`` in a folder with a file mlflow.py."""
+    folder = write_folder(home, "http", listener)
+    for name in ("mlflow", "ray", "sweeprof_tracking", "requests"):
+        (folder.path / f"{name}.py").write_text(f"open({str(home / 'imported')!r}, 'w').close()\n")
+    call_command(folder.path, "sync", str(folder.path))
+    assert not (home / "imported").exists()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
-from support.subcommands import subcommand
 from sweeprof.cli.run import run_command
 from sweeprof.results.files import unwritable, write_json
 
@@ -65,9 +65,7 @@ def _errors(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_reports_and_sync_say_that_the_folder_cannot_be_written(
-    place: Path, capsys: pytest.CaptureFixture[str], way: str
-) -> None:
+def test_commands_say_that_the_folder_is_unwritable(place: Path, capsys: pytest.CaptureFixture[str], way: str) -> None:
     (folder,) = place.glob("*/*")
     with WAYS[way](place):
         for main, words in (

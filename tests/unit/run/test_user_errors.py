@@ -6,8 +6,7 @@ import dataclasses
 import importlib
 import io
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.compared_rows import Comparison, comparison_from
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName
-from sweeprof.run import driver, locks
+from sweeprof.run import driver
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials, retry_statuses
 from sweeprof.run.shard import run_shard
@@ -55,7 +54,7 @@ class Spoilt(Pairs):
         return Split(inputs, None)
 
 def build(depth):
-    raise ValueError(f"depth {depth} is too large")
+    raise ValueError(f"depth {depth} is too large\\nby far")
 
 LUCK = False
 
@@ -83,12 +82,9 @@ METRICS = ("latency/forward", *({"_target_": f"failing_user.{name}"} for name in
 
 
 @pytest.fixture(autouse=True)
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    (tmp_path / "failing_user.py").write_text(MODULE)
-    monkeypatch.delitem(sys.modules, "failing_user", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def module(tmp_path: Path, write_module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> Any:
+    write_module("failing_user", MODULE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     return importlib.import_module("failing_user")
 
 
@@ -121,25 +117,22 @@ def read_back(folder: Folder) -> Comparison:
     return comparison_from(read_json(folder.path / "comparison.json"))
 
 
+BUILDER: dict[str, Any] = {"_target_": "failing_user.build", "depth": 7}
+
+
 @pytest.mark.parametrize(
-    ("model", "dataset", "said"),
+    ("model", "dataset", "message"),
     [
-        (
-            {"_target_": "failing_user.build", "depth": 7},
-            None,
-            "quality, timing: ValueError: depth 7 is too large (failing_user.py:30 in build)",
-        ),
-        ({}, "failing_user.Data", "quality, timing: FileNotFoundError: no file for test (failing_user.py:14 in read)"),
+        (BUILDER, None, "ValueError: depth 7 is too large (failing_user.py:30 in build)"),
+        ({}, "failing_user.Data", "FileNotFoundError: no file for test (failing_user.py:14 in read)"),
     ],
     ids=["builder", "dataset"],
 )
-def test_an_error_of_the_user_is_shown_with_its_line_and_its_log(
-    model: dict[str, Any], dataset: str | None, said: str
-) -> None:
+def test_an_error_of_the_user_has_its_line_and_log(model: dict[str, Any], dataset: str | None, message: str) -> None:
     code, folder, printed = swept(plan_of(model, ["quality", "timing"], ["latency/forward"], dataset))
     assert code == 2
     (row,) = read_back(folder).rows
-    message = said.partition(": ")[2]
+    said = f"quality, timing: {message}"
     assert (row.status, row.reason) == ("failed", f"quality: {message}")
     (failure,) = row.failures
     assert failure.location == message.rpartition(" (")[2].rstrip(")")
@@ -200,11 +193,8 @@ def test_a_metric_that_was_mended_is_computed_when_the_sweep_is_resumed(module: 
     assert (again.kept, again.again) == (1, {"failed": 1})
     run_shard(folder, 0)
     (row,) = comparison_of(folder, trust=True).rows
-    assert {name: row.cells[name].measurement.value for name in ("mine/read", "mine/live", "mine/fine")} == {
-        "mine/read": 5,
-        "mine/live": 5,
-        "mine/fine": 3,
-    }
+    values = {name: cell.measurement.value for name, cell in row.cells.items()}
+    assert values == {"latency/forward": 0.5, "mine/read": 5, "mine/live": 5, "mine/fine": 3}
     assert row.is_fully_measured
     assert next(folder.records.glob("*/timing-r0.json")).read_bytes() == timing
 

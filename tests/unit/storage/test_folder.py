@@ -1,4 +1,4 @@
-"""Sweeps in the order of their creation, whatever the clock of the wall says; records as their files have them."""
+"""Sweeps in the order of their creation, whatever the clock of the wall says; their records and what was submitted of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.command import subcommand
 from support.plans import fake_plan
-from support.subcommands import subcommand
+from support.plans import sweep_folder as make_folder
 from sweeprof.cli.common import sweep_folder
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
@@ -21,7 +22,7 @@ from sweeprof.results.record import Record
 from sweeprof.run import driver
 from sweeprof.run.reports import SweepLocations, located
 from sweeprof.run.resume import find_sweep
-from sweeprof.storage import Folder, created_at, sweeps
+from sweeprof.storage import Folder, Jobs, Note, ShardOutcome, Submission, created_at, sweeps
 
 prune = subcommand("prune")
 
@@ -63,6 +64,8 @@ def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
         assert sweep_folder(reference, tmp_path).path == path
         assert find_sweep(reference, tmp_path, None).path == path
     assert find_sweep("last", tmp_path, "nightly").path == second
+    with pytest.raises(UserError, match="resume: 'nowhere' is not the folder of a sweep"):
+        find_sweep("nowhere", tmp_path, None)
     for reference in ("last~3", "absent/last"):
         for find in (sweep_folder, lambda given, output: find_sweep(given, output, None)):
             with pytest.raises(UserError, match=r"does not exist: there are (3|no) sweeps"):
@@ -87,11 +90,8 @@ def test_a_folder_whose_name_is_no_time_has_none(tmp_path: Path) -> None:
 
 def test_two_sweeps_of_one_second_have_different_folders(tmp_path: Path) -> None:
     made = [new(tmp_path, BEFORE) for _ in range(11)]
-    assert [path.name for path in made[:3]] == [
-        "2026-10-25_00-45-00Z",
-        "2026-10-25_00-45-00Z-2",
-        "2026-10-25_00-45-00Z-3",
-    ]
+    stamp = "2026-10-25_00-45-00Z"
+    assert [path.name for path in made[:3]] == [stamp, f"{stamp}-2", f"{stamp}-3"]
     assert [folder.path for folder in sweeps(tmp_path)] == made[::-1]
     assert Folder(made[0]).read_plan().created == "2026-10-25T00:45:00+00:00"
 
@@ -132,3 +132,52 @@ def test_only_so_many_records_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("sweeprof.storage.KEPT_BYTES", 3 * size)
     kept = folder.records_of("ca")
     assert all(a is b for a, b in zip(folder.records_of("ca"), kept, strict=True))
+
+
+def test_submissions_are_found_among_the_notes_of_their_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs(tmp_path)
+    one = jobs.new("night", [0, 1], {})
+    jobs.keep(one, "#!/bin/bash\n")
+    for number in range(2):
+        jobs.write_note(one.token, number, Note("1", "n1", 0, 0))
+    jobs.write_outcomes({1: ShardOutcome("x", "lost", "y")})
+    read: list[str] = []
+    original = Jobs.read
+
+    def noted(self: Jobs, token: str) -> Submission | None:
+        read.append(token)
+        return original(self, token)
+
+    monkeypatch.setattr(Jobs, "read", noted)
+    assert jobs.all() == [one]
+    assert read == [one.token]  # of thousands of notes none is read
+
+
+def test_the_newest_is_the_last_whatever_the_clock_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs(tmp_path)
+    one = jobs.new("night", [0], {})
+    jobs.keep(one)
+    monkeypatch.setattr(time, "time", lambda: one.submitted - 300)
+    two = jobs.new("night", [0], {})
+    jobs.keep(two)
+    assert jobs.all() == [one, two]
+
+
+def test_a_submission_that_was_cut_is_none(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path)
+    jobs.keep(jobs.new("night", [0], {}))
+    (path,) = jobs.path.glob("*.json")
+    path.write_text(path.read_text()[:20])
+    assert jobs.all() == []
+
+
+def test_a_copy_under_another_name_is_never_the_last(tmp_path: Path) -> None:
+    first, second, other = "a/2026-01-01_00-00-00Z", "a/2026-01-01_00-00-00Z-2", "b/2026-01-02_00-00-00Z"
+    for path in (first, second, other, "a/release"):
+        make_folder(tmp_path / path, fake_plan({"a": {}}))
+    named = SweepLocations(tmp_path, name="a")
+    assert located("last", SweepLocations(tmp_path), "BASE") == tmp_path / other
+    for reference, path in (("last", second), ("last~1", first), ("b/last", other)):
+        assert located(reference, named, "BASE") == tmp_path / path
+    with pytest.raises(UserError, match="there are 2 sweeps of the name a"):
+        located("last~2", named, "BASE")

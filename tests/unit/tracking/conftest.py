@@ -8,14 +8,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from support.store import Store
 from sweeprof.tracking.mlflow import ENVIRONMENT
-
-if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
 
 
 @pytest.fixture(scope="session")
@@ -37,16 +34,8 @@ def empty_database(tracker_environment: None, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def output(empty_database: Path, tmp_path: Path) -> Path:
-    """The folder of all sweeps."""
+def store(empty_database: Path, tmp_path: Path) -> Store:
     folder = tmp_path / "outputs"
     folder.mkdir()
     shutil.copyfile(empty_database, folder / "mlflow.db")
-    return folder
-
-
-@pytest.fixture
-def client(output: Path) -> MlflowClient:
-    from mlflow.tracking import MlflowClient
-
-    return MlflowClient(tracking_uri=f"sqlite:///{output / 'mlflow.db'}")
+    return Store(folder)

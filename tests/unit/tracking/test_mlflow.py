@@ -6,62 +6,44 @@ import contextlib
 import dataclasses
 import json
 import os
+import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from filelock import FileLock, Timeout
+from torch import nn
 
+import sweeprof
 from support.layered import write_layers
 from support.plans import fake_plan, sweep_folder
 from support.records import read_records
 from support.samples import comparison, records
+from support.store import Store
+from sweeprof.errors import UserError
 from sweeprof.report.answer import answer
-from sweeprof.report.markdown import markdown
-from sweeprof.results.compared_rows import Cell, Comparison
+from sweeprof.results.compared_rows import Cell, Comparison, Row, comparison_from
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Record
 from sweeprof.run import locks, reports
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.reports import write_reports
+from sweeprof.run.reports import SweepLocations, located, read_sweep, set_tag, write_reports
 from sweeprof.run.shard import run_shard
 from sweeprof.run.tracker_process import _done
-from sweeprof.tracking import SweepInfo, SweepOutcome
-from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
+from sweeprof.tracking import SweepInfo
+from sweeprof.tracking import runs as sweep_runs
+from sweeprof.tracking.mlflow import TrackingError
+from sweeprof.tracking.runs import sweep_info
 from sweeprof.tracking.views import KEPT_SWEEPS, runs_address
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 CRASHED = "c000000000005"
 FIRST = "c000000000000"
-
-
-def info(of: Comparison) -> SweepInfo:
-    return SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows))
-
-
-def track(
-    output: Path,
-    of: Comparison,
-    found: list[Record] | None = None,
-    ending: SweepOutcome = "finished",
-    tracker: Any = None,
-) -> None:
-    found = records(of) if found is None else found
-    folder = output / of.sweep_id
-    folder.mkdir(parents=True, exist_ok=True)
-    for record in found:
-        record.write(folder / "records")
-    (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
-    (folder / "comparison.json").write_text("{}", encoding="utf-8")
-    (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
-    tracker = tracker or MlflowTracker(None, output)
-    tracker.open(info(of))
-    tracker.close(of, found, folder, ending)
+LATENCY = "latency/forward_ms"
+NOTE = "mlflow.note.content"
 
 
 def small(**changes: Any) -> Comparison:
@@ -70,379 +52,305 @@ def small(**changes: Any) -> Comparison:
     return dataclasses.replace(whole, **{"rows": (whole.rows[0], whole.rows[5]), **changes})
 
 
-def runs(client: MlflowClient, name: str = "quickstart") -> tuple[Run, dict[str, Run]]:
-    """The sweep's run, and the others by combination id."""
-    experiment = client.get_experiment_by_name(name)
-    assert experiment is not None
-    found = client.search_runs([experiment.experiment_id], max_results=1000)
-    (parent,) = (run for run in found if run.data.tags["sweeprof.kind"] == "sweep")
-    children = [run for run in found if run.data.tags["sweeprof.kind"] == "combination"]
-    by_id = {run.data.tags["sweeprof.combination_id"]: run for run in children}
-    assert len(by_id) == len(children), "a combination has two runs"
-    return parent, by_id
+def first_row(**changes: Any) -> Comparison:
+    """The first row, or another in its place, beside the crashed one."""
+    of = small()
+    return dataclasses.replace(of, rows=(dataclasses.replace(of.rows[0], **changes), of.rows[1]))
 
 
-def artifacts(client: MlflowClient, run: Run, folder: str | None = None) -> set[str]:
-    return {file.path for file in client.list_artifacts(run.info.run_id, folder)}
+def measured(value: float | None, **changes: Any) -> dict[str, Cell]:
+    """The cells of the first row with another latency."""
+    cells = small().rows[0].cells
+    changed = dataclasses.replace(cells["latency/forward"].measurement, value=value, **changes)
+    return {**cells, "latency/forward": Cell(changed)}
 
 
-def test_a_sweep_leaves_a_run_per_combination(output: Path, client: MlflowClient) -> None:
-    track(output, comparison())
-    parent, children = runs(client)
+def night(number: int) -> Comparison:
+    return small(sweep_id=f"s{number}", created=f"2026-11-{number:02}T00:30:00+00:00")
+
+
+def test_a_sweep_leaves_a_run_with_links_and_one_per_combination(store: Store) -> None:
+    store.send(comparison(), history=True)
+    parent, children = store.sweep(), store.combinations()
     assert len(children) == 18
     assert {run.data.tags["mlflow.parentRunId"] for run in children.values()} == {parent.info.run_id}
     assert (parent.info.run_name, parent.info.status) == ("quickstart 2026-11-21 00:30", "FINISHED")
     assert parent.data.metrics == {"combinations_ok": 16, "combinations_total": 18}
-    assert parent.data.tags["mlflow.source.name"] == "python -m sweeprof +sweep=quickstart"
-    assert parent.data.tags["mlflow.source.git.commit"] == "abc1234"
-    assert parent.data.tags["mlflow.user"]
-    assert parent.data.tags["mlflow.note.content"].startswith("**torch is faster than tensorflow in all 7 cases")
-    words = answer(comparison())
-    assert parent.data.tags["answer"] == str(words)
-    assert parent.data.tags["mlflow.note.content"].startswith(f"**{words.finding}** {words.rest}")
-    assert (parent.data.tags["confidence"], parent.data.tags["sweeprof.baseline"]) == ("low", "torch")
-    assert artifacts(client, parent) == {"comparison.json", "comparison.md", "report.html", "tables"}
-    assert (output / "mlflow-artifacts").is_dir()
+    tags, words = parent.data.tags, answer(comparison())
+    assert tags["mlflow.source.name"] == "python -m sweeprof +sweep=quickstart"
+    assert tags["mlflow.source.git.commit"] == "abc1234"
+    assert tags["mlflow.user"]
+    assert (tags["confidence"], tags["sweeprof.baseline"]) == ("low", "torch")
+    assert tags["answer"] == str(words)
+    assert tags[NOTE].startswith("**torch is faster than tensorflow in all 7 cases")
+    assert tags[NOTE].startswith(f"**{words.finding}** {words.rest}")
+    for word in ("table", "charts", "report", "history"):
+        assert f"[{word}](#/experiments/" in tags[NOTE].split("\n\n")[0]
+    assert store.artifacts(parent) == {"comparison.json", "comparison.md", "report.html", "tables"}
+    assert (store.output / "mlflow-artifacts").is_dir()
+    sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
+    slower = children["c000000000003"].data.tags[NOTE]
+    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [report](")
+    assert f"[report]({sweep}/artifacts/report.html?workflowType=machine_learning)" in slower.splitlines()[0]
+    assert "- latency: **244 µs [239–251]**, ×1.90" in slower
+    assert "the baseline of others" in children[FIRST].data.tags[NOTE].splitlines()[0]
 
 
-def test_a_run_says_what_was_measured_and_when(output: Path, client: MlflowClient) -> None:
-    track(output, small())
-    run = runs(client)[1][FIRST]
+def test_a_run_says_what_was_measured_and_when(store: Store) -> None:
+    store.send(small())
+    run = store.combinations()[FIRST]
     assert (run.info.run_name, run.info.status) == ("torch/b1", "FINISHED")
     assert run.info.end_time - run.info.start_time == 3200
     assert run.data.params == {"model": "lenet5", "backend": "torch", "device": "cpu", "batch_size": "1"}
-    assert run.data.metrics["latency/forward_ms"] == 0.12833
-    assert run.data.metrics["latency/forward_low_ms"] == 0.12576
-    assert run.data.metrics["latency/forward_high_ms"] == 0.13218
-    assert run.data.metrics["memory/rss_peak_mib"] == 295.64
-    assert run.data.metrics["compute/macs_m"] == 0.41652
-    assert run.data.metrics["params/total_k"] == 61.706
+    expected = {
+        LATENCY: 0.12833,
+        "latency/forward_low_ms": 0.12576,
+        "latency/forward_high_ms": 0.13218,
+        "memory/rss_peak_mib": 295.64,
+        "compute/macs_m": 0.41652,
+        "params/total_k": 61.706,
+    }
+    assert expected.items() <= run.data.metrics.items()
     ratios = {key: value for key, value in run.data.metrics.items() if key.startswith("vs_baseline/")}
     assert set(ratios.values()) == {1.0}
     assert len(run.data.metrics) - len(ratios) == 15
-    (point,) = client.get_metric_history(run.info.run_id, "latency/forward_ms")
+    (point,) = store.client.get_metric_history(run.info.run_id, LATENCY)
     assert (point.step, point.timestamp) == (0, run.info.end_time)
     assert "sweeprof.missing" not in run.data.tags
     assert run.data.tags["sweeprof.status"] == "ok"
     assert run.data.tags["mlflow.runColor"].startswith("#")
-    assert "batch_size=1" in run.data.tags["mlflow.note.content"]
-    assert artifacts(client, run) == {"records", "config.json"}
-    assert artifacts(client, run, "records") == {"records/timing-r0.json"}
+    assert "batch_size=1" in run.data.tags[NOTE]
+    assert store.artifacts(run) == {"records", "config.json"}
+    assert store.artifacts(run, "records") == {"records/timing-r0.json"}
 
 
-def test_a_combination_has_its_layers_beside_its_records(output: Path, client: MlflowClient) -> None:
-    of = small()
-    layers = output / of.sweep_id / "layers"
-    layers.mkdir(parents=True)
-    (layers / f"{FIRST}.csv").write_text("path\n__root__\n", encoding="utf-8")
-    (layers / f"{FIRST}.html").write_text("<p>layers</p>", encoding="utf-8")
-    track(output, of)
-    own = runs(client)[1]
-    assert artifacts(client, own[FIRST]) >= {"records", "config.json", "layers.csv", "layers.html"}
-    assert not artifacts(client, own[CRASHED]) & {"layers.csv", "layers.html"}
-
-
-def test_layers_and_operators_are_tables_and_the_structure_a_tag(output: Path, client: MlflowClient) -> None:
-    of = small()
-    write_layers(output / of.sweep_id, of)
-    track(output, of)
-    parent, own = runs(client)
-    assert artifacts(client, own[FIRST], "tables") == {"tables/layers.json", "tables/operators.json"}
-    logged = json.loads(own[FIRST].data.tags["mlflow.loggedArtifacts"])
-    assert [table["path"] for table in logged] == ["tables/layers.json", "tables/operators.json"]
-    assert "model.txt" in artifacts(client, own[FIRST])
-    assert len(own[FIRST].data.tags["model.structure"]) == 12
-    assert not {"mlflow.loggedArtifacts", "model.structure"} & own[CRASHED].data.tags.keys()
-    assert "tables/comparison.json" in parent.data.tags["mlflow.loggedArtifacts"]
-
-
-def test_the_datasets_are_inputs(output: Path, client: MlflowClient) -> None:
-    of = small()
-    dataset = {"_target_": "sweeprof.datasets.arrays.Digits", "seed": 0}
-    track(output, of, [dataclasses.replace(record, config={"dataset": dataset}) for record in records(of)])
-    parent, own = runs(client)
-    for run in (parent, own[FIRST]):
-        assert run.inputs is not None
-        (found,) = run.inputs.dataset_inputs
-        assert (found.dataset.name, len(found.dataset.digest)) == ("Digits", 12)
-        assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "inference")]
-    experiment = parent.info.experiment_id
-    assert len(client.search_runs([experiment], "datasets.name = 'Digits'")) == 3
-
-
-def test_descriptions_have_figures_and_lead_back_to_the_sweep(output: Path, client: MlflowClient) -> None:
-    track(output, comparison(), tracker=MlflowTracker(None, output, history=True))
-    parent, own = runs(client)
-    sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
-    slower = own["c000000000003"].data.tags["mlflow.note.content"]
-    assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [report](")
-    assert f"[report]({sweep}/artifacts/report.html?workflowType=machine_learning)" in slower.splitlines()[0]
-    assert "- latency: **244 µs [239–251]**, ×1.90" in slower
-    assert "the baseline of others" in own[FIRST].data.tags["mlflow.note.content"].splitlines()[0]
-    head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
-    for word in ("table", "charts", "report", "history"):
-        assert f"[{word}](#/experiments/" in head
-
-
-def test_the_description_of_a_sweep_without_views_leads_to_its_runs(output: Path, client: MlflowClient) -> None:
-    """MLflow shows its pages for language models at the address of a view that does not exist."""
-    experiment = client.create_experiment("quickstart", (output / "mlflow-artifacts").as_uri())
-    for number in range(KEPT_SWEEPS):
-        newer = json.dumps({"createdAt": 4_000_000_000_000 + number})
-        client.set_experiment_tag(experiment, f"mlflow.sharedViewState.sweeprof-n{number}-table", newer)
-    track(output, small(), tracker=MlflowTracker(None, output, history=True))
-    parent, _ = runs(client)
-    assert not [key for key in client.get_experiment(experiment).tags if f"sweeprof-{small().sweep_id}" in key]
-    head = parent.data.tags["mlflow.note.content"].split("\n\n")[0]
-    for kind in ("table", "charts"):
-        assert f"[{kind}]({runs_address('', experiment, parent.info.run_id, kind)})" in head
-    assert "viewStateShareKey=sweeprof-history-trend" in head
-
-
-def test_the_experiment_says_what_it_holds_unless_somebody_else_did(output: Path, client: MlflowClient) -> None:
-    newest = small(created="2026-11-22T00:30:00+00:00", sweep_id="s2")
-    track(output, newest)
-    track(output, small())  # an older one, sent later
-    experiment = client.get_experiment_by_name("quickstart")
-    assert experiment is not None
-    assert "the newest is [quickstart 2026-11-22 00:30](#/experiments/" in experiment.tags["mlflow.note.content"]
-    assert experiment.tags["mlflow.experiment.primaryMetric.name"] == "latency/forward_ms"
-    client.set_experiment_tag(experiment.experiment_id, "mlflow.note.content", "Ours.")
-    track(output, small(created="2026-11-23T00:30:00+00:00", sweep_id="s3"))
-    assert client.get_experiment(experiment.experiment_id).tags["mlflow.note.content"] == "Ours."
-
-
-def test_of_many_metrics_a_run_has_those_of_the_tables_and_a_few(output: Path, client: MlflowClient) -> None:
-    of = small()
-    more = tuple(MetricInfo(f"memory/more_{i}", "s", None, "More.") for i in range(40))
-    cells = {info.name: Cell(Measurement(info.name, "s", None, 0.5)) for info in more}
-    rows = tuple(dataclasses.replace(row, cells={**cells, **row.cells}) for row in of.rows)
-    track(output, dataclasses.replace(of, metrics=(*more, *of.metrics), rows=rows))
-    found = runs(client)[1][FIRST].data.metrics
-    assert len([key for key in found if not key.startswith("vs_baseline/")]) == 15
-    assert {"latency/forward_ms", "throughput/samples_per_s", "quality/accuracy", "compute/macs_per_sample_m"} <= set(
-        found
-    )
-
-
-def test_a_crashed_combination_has_a_reason_and_no_numbers(output: Path, client: MlflowClient) -> None:
-    track(output, small())
-    run = runs(client)[1][CRASHED]
-    assert run.info.status == "FAILED"
-    assert run.data.metrics == {}
+def test_a_crashed_combination_has_a_reason_and_no_numbers(store: Store) -> None:
+    store.send(small())
+    run = store.combinations()[CRASHED]
+    assert (run.info.status, run.data.metrics) == ("FAILED", {})
     assert run.data.params["batch_size"] == "64"
     assert run.data.tags["sweeprof.status"] == "crashed"
     assert run.data.tags["sweeprof.reason"] == "timing: killed by SIGKILL (signal 9)"
     assert "latency/forward: timing: killed by SIGKILL (signal 9)" in run.data.tags["sweeprof.missing"].splitlines()
-    assert run.data.tags["mlflow.note.content"].startswith("**crashed**: `timing: killed by SIGKILL")
+    assert run.data.tags[NOTE].startswith("**crashed**: `timing: killed by SIGKILL")
 
 
-def test_tracking_twice_changes_nothing(output: Path, client: MlflowClient) -> None:
-    track(output, small())
-    before = runs(client)
-    track(output, small())
-    after = runs(client)
-    assert after[0].to_dictionary() == before[0].to_dictionary()
-    assert {id: run.to_dictionary() for id, run in after[1].items()} == {
-        id: run.to_dictionary() for id, run in before[1].items()
-    }
-    history = client.get_metric_history(after[1][FIRST].info.run_id, "latency/forward_ms")
-    assert len(history) == 1
+def test_layers_and_operators_are_files_and_tables_and_the_structure_a_tag(store: Store) -> None:
+    of = small()
+    write_layers(store.folder(of), of)
+    (store.folder(of) / "layers" / f"{FIRST}.html").write_text("<p>layers</p>", encoding="utf-8")
+    store.send(of)
+    own, crashed = store.combinations()[FIRST], store.combinations()[CRASHED]
+    assert store.artifacts(own) >= {"records", "config.json", "layers.csv", "layers.html", "model.txt"}
+    tables = ["tables/layers.json", "tables/operators.json"]
+    assert store.artifacts(own, "tables") == set(tables)
+    assert [table["path"] for table in json.loads(own.data.tags["mlflow.loggedArtifacts"])] == tables
+    assert len(own.data.tags["model.structure"]) == 12
+    assert not store.artifacts(crashed) & {"layers.csv", "layers.html"}
+    assert not {"mlflow.loggedArtifacts", "model.structure"} & crashed.data.tags.keys()
+    assert "tables/comparison.json" in store.sweep().data.tags["mlflow.loggedArtifacts"]
 
 
-def test_a_combination_that_succeeds_on_resuming_keeps_its_run(output: Path, client: MlflowClient) -> None:
-    before = small()
-    track(output, before, ending="interrupted")
-    crashed = runs(client)[1][CRASHED]
-    assert runs(client)[0].info.status == "KILLED"
-    whole = dataclasses.replace(before, rows=(before.rows[0], comparison(broken=False).rows[5]))
-    track(output, whole)
-    parent, children = runs(client)
-    run = children[CRASHED]
+def test_the_datasets_are_inputs(store: Store) -> None:
+    of = small()
+    dataset = {"_target_": "sweeprof.datasets.arrays.Digits", "seed": 0}
+    store.send(of, [dataclasses.replace(record, config={"dataset": dataset}) for record in records(of)])
+    for run in (store.sweep(), store.combinations()[FIRST]):
+        assert run.inputs is not None
+        (found,) = run.inputs.dataset_inputs
+        assert (found.dataset.name, len(found.dataset.digest)) == ("Digits", 12)
+        assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "inference")]
+    experiment = store.experiment().experiment_id
+    assert len(store.client.search_runs([experiment], "datasets.name = 'Digits'")) == 3
+
+
+def test_the_description_of_a_sweep_without_views_leads_to_its_runs(store: Store) -> None:
+    """MLflow shows its pages for language models at the address of a view that does not exist."""
+    experiment = store.client.create_experiment("quickstart", (store.output / "mlflow-artifacts").as_uri())
+    for number in range(KEPT_SWEEPS):
+        newer = json.dumps({"createdAt": 4_000_000_000_000 + number})
+        store.client.set_experiment_tag(experiment, f"mlflow.sharedViewState.sweeprof-n{number}-table", newer)
+    store.send(small(), history=True)
+    assert not [key for key in store.experiment().tags if f"sweeprof-{small().sweep_id}" in key]
+    head = store.sweep().data.tags[NOTE].split("\n\n")[0]
+    for kind in ("table", "charts"):
+        assert f"[{kind}]({runs_address('', experiment, store.sweep().info.run_id, kind)})" in head
+    assert "viewStateShareKey=sweeprof-history-trend" in head
+
+
+def test_the_experiment_says_what_it_holds_unless_somebody_else_did(store: Store) -> None:
+    for of in (night(22), small()):  # the older one is sent later
+        store.send(of)
+    tags = store.experiment().tags
+    assert "the newest is [quickstart 2026-11-22 00:30](#/experiments/" in tags[NOTE]
+    assert tags["mlflow.experiment.primaryMetric.name"] == LATENCY
+    store.client.set_experiment_tag(store.experiment().experiment_id, NOTE, "Ours.")
+    store.send(night(23))
+    assert store.experiment().tags[NOTE] == "Ours."
+
+
+def test_of_many_metrics_a_run_has_those_of_the_tables_and_a_few(store: Store) -> None:
+    of = small()
+    more = tuple(MetricInfo(f"memory/more_{i}", "s", None, "More.") for i in range(40))
+    cells = {info.name: Cell(Measurement(info.name, "s", None, 0.5)) for info in more}
+    rows = tuple(dataclasses.replace(row, cells={**cells, **row.cells}) for row in of.rows)
+    store.send(dataclasses.replace(of, metrics=(*more, *of.metrics), rows=rows))
+    found = {key for key in store.combinations()[FIRST].data.metrics if not key.startswith("vs_baseline/")}
+    assert len(found) == 15
+    assert {LATENCY, "throughput/samples_per_s", "quality/accuracy", "compute/macs_per_sample_m"} <= found
+
+
+def test_sending_twice_changes_nothing(store: Store) -> None:
+    store.send(small())
+    before = [run.to_dictionary() for run in (store.sweep(), *store.combinations().values())]
+    store.send(small())
+    assert [run.to_dictionary() for run in (store.sweep(), *store.combinations().values())] == before
+    assert len(store.client.get_metric_history(store.combinations()[FIRST].info.run_id, LATENCY)) == 1
+
+
+def test_a_combination_that_succeeds_on_resuming_keeps_its_run(store: Store) -> None:
+    store.send(small(), ending="interrupted")
+    crashed = store.combinations()[CRASHED]
+    assert store.sweep().info.status == "KILLED"
+    store.send(small(rows=(small().rows[0], comparison(broken=False).rows[5])))
+    run = store.combinations()[CRASHED]
     assert (run.info.run_id, run.info.status) == (crashed.info.run_id, "FINISHED")
-    assert run.data.metrics["latency/forward_ms"] > 0
+    assert run.data.metrics[LATENCY] > 0
     assert not {"sweeprof.reason", "sweeprof.missing"} & run.data.tags.keys()
-    assert parent.info.status == "FINISHED"
-    assert parent.data.metrics["combinations_ok"] == 2
+    assert store.sweep().info.status == "FINISHED"
+    assert store.sweep().data.metrics["combinations_ok"] == 2
 
 
-def test_a_combination_that_is_no_longer_planned_has_no_run(output: Path, client: MlflowClient) -> None:
-    track(output, small())
-    track(output, small(rows=small().rows[:1]))
-    assert list(runs(client)[1]) == [FIRST]
-
-
-def test_a_value_that_changed_is_the_one_shown(output: Path, client: MlflowClient) -> None:
+def test_a_value_that_changed_is_the_one_shown_and_one_that_is_gone_is_not(store: Store) -> None:
     # At one and the same time MLflow prefers the larger value, whatever came last.
-    before = small()
-    track(output, before)
-    row = before.rows[0]
-    lower = dataclasses.replace(row.cells["latency/forward"].measurement, value=1e-5)
-    faster = dataclasses.replace(row, cells={**row.cells, "latency/forward": Cell(lower)})
-    track(output, dataclasses.replace(before, rows=(faster, before.rows[1])))
-    assert runs(client)[1][FIRST].data.metrics["latency/forward_ms"] == 0.01
-
-
-def test_a_value_that_is_gone_is_not_shown(output: Path, client: MlflowClient) -> None:
-    before = small()
-    track(output, before)
-    cells = {
+    store.send(small())
+    store.send(first_row(cells=measured(1e-5)))
+    assert store.combinations()[FIRST].data.metrics[LATENCY] == 0.01
+    gone = {
         name: Cell(dataclasses.replace(cell.measurement, value=None, interval=None, reason="oom"))
-        for name, cell in before.rows[0].cells.items()
+        for name, cell in small().rows[0].cells.items()
     }
-    failed = dataclasses.replace(before.rows[0], status="oom", reason="oom", cells=cells)
-    track(output, dataclasses.replace(before, rows=(failed, before.rows[1])))
-    run = runs(client)[1][FIRST]
+    store.send(first_row(status="oom", reason="oom", cells=gone))
+    run = store.combinations()[FIRST]
     assert (run.info.status, run.data.metrics) == ("FAILED", {})
 
 
-def test_what_others_add_to_a_run_stays_and_keeps_it(output: Path, client: MlflowClient) -> None:
-    of = small()
-    track(output, of)
-    parent, children = runs(client)
-    for run in (parent, children[FIRST]):
-        client.log_metric(run.info.run_id, "mine", 7.0)
-        client.log_param(run.info.run_id, "ticket", "1234")
-        client.set_tag(run.info.run_id, "baseline.nightly", "true")
-    row = of.rows[0]
-    slower = Cell(dataclasses.replace(row.cells["latency/forward"].measurement, value=1.0))
-    changed = dataclasses.replace(row, cells={**row.cells, "latency/forward": slower})
-    track(output, dataclasses.replace(of, rows=(changed, of.rows[1])))
-    again, afterwards = runs(client)
-    for before, after in ((parent, again), (children[FIRST], afterwards[FIRST])):
-        assert after.info.run_id == before.info.run_id
-        assert (after.data.metrics["mine"], after.data.params["ticket"]) == (7.0, "1234")
-        assert after.data.tags["baseline.nightly"] == "true"
-    assert afterwards[FIRST].data.metrics["latency/forward_ms"] == 1000.0
-    sent = client.get_metric_history(again.info.run_id, "combinations_ok")
+def test_what_others_add_to_a_run_stays_and_keeps_it(store: Store) -> None:
+    store.send(small())
+    before = [store.sweep(), store.combinations()[FIRST]]
+    for run in before:
+        store.client.log_metric(run.info.run_id, "mine", 7.0)
+        store.client.log_param(run.info.run_id, "ticket", "1234")
+        store.client.set_tag(run.info.run_id, "baseline.nightly", "true")
+    store.send(first_row(cells=measured(1.0)))
+    after = [store.sweep(), store.combinations()[FIRST]]
+    assert [run.info.run_id for run in after] == [run.info.run_id for run in before]
+    for run in after:
+        assert (run.data.metrics["mine"], run.data.params["ticket"]) == (7.0, "1234")
+        assert run.data.tags["baseline.nightly"] == "true"
+    assert after[1].data.metrics[LATENCY] == 1000.0
+    sent = store.client.get_metric_history(after[0].info.run_id, "combinations_ok")
     assert [point.value for point in sent] == [1.0]
 
 
-def test_a_combination_measured_after_an_interruption_begins_when_it_was_measured(
-    output: Path, client: MlflowClient
-) -> None:
+def test_a_combination_measured_after_an_interruption_begins_when_it_was_measured(store: Store) -> None:
     of = small()
-    skipped = dataclasses.replace(of.rows[0], status="skipped", reason="the sweep was interrupted", cells={})
-    track(output, dataclasses.replace(of, rows=(skipped, of.rows[1])), records(of)[1:], "interrupted")
+    skipped = first_row(status="skipped", reason="the sweep was interrupted", cells={})
+    store.send(skipped, records(of)[1:], "interrupted")
     later = dataclasses.replace(records(of)[0], started="2026-11-22T08:00:00+00:00")
-    track(output, of, [later, records(of)[1]])
-    run = runs(client)[1][FIRST]
+    store.send(of, [later, records(of)[1]])
+    run = store.combinations()[FIRST]
     assert (run.info.status, run.info.end_time - run.info.start_time) == ("FINISHED", 3200)
 
 
-def test_what_an_interruption_left_out_is_killed_not_failed(output: Path, client: MlflowClient) -> None:
+def test_what_an_interruption_left_out_is_killed_not_failed(store: Store) -> None:
     of = small()
     row = dataclasses.replace(of.rows[1], status="skipped", reason="the sweep was interrupted")
-    of = dataclasses.replace(of, rows=(of.rows[0], row))
-    track(output, of, [record for record in records(of) if record.combination_id == FIRST], "interrupted")
-    parent, children = runs(client)
-    assert parent.info.status == "KILLED"
+    found = [record for record in records(of) if record.combination_id == FIRST]
+    store.send(dataclasses.replace(of, rows=(of.rows[0], row)), found, "interrupted")
+    children = store.combinations()
+    assert store.sweep().info.status == "KILLED"
     assert {id: run.info.status for id, run in children.items()} == {FIRST: "FINISHED", CRASHED: "KILLED"}
-    assert artifacts(client, children[CRASHED]) == set()
+    assert store.artifacts(children[CRASHED]) == set()
 
 
-def test_a_run_made_twice_by_a_lost_reply_is_removed(output: Path, client: MlflowClient) -> None:
-    of = small()
-    track(output, of)
-    first = runs(client)[1][FIRST]
-    client.create_run(first.info.experiment_id, first.info.start_time + 1000, dict(first.data.tags))
-    track(output, of)
-    assert runs(client)[1][FIRST].info.run_id == first.info.run_id
+def test_a_run_that_is_not_planned_or_made_twice_by_a_lost_reply_is_removed(store: Store) -> None:
+    store.send(small())
+    first = store.combinations()[FIRST]
+    store.client.create_run(first.info.experiment_id, first.info.start_time + 1000, dict(first.data.tags))
+    store.send(small())
+    assert store.combinations()[FIRST].info.run_id == first.info.run_id
+    store.send(small(rows=small().rows[:1]))
+    assert list(store.combinations()) == [FIRST]
 
 
-def test_a_run_is_renamed_when_another_axis_varies(output: Path, client: MlflowClient) -> None:
-    whole = comparison()
-    track(output, dataclasses.replace(whole, rows=whole.rows[:2]))
-    assert runs(client)[1][FIRST].info.run_name == "b1"
-    track(output, dataclasses.replace(whole, rows=whole.rows[:4]))
-    assert runs(client)[1][FIRST].info.run_name == "torch/b1"
+def test_a_run_is_renamed_when_another_axis_varies(store: Store) -> None:
+    for rows, name in ((2, "b1"), (4, "torch/b1")):
+        store.send(small(rows=comparison().rows[:rows]))
+        assert store.combinations()[FIRST].info.run_name == name
 
 
-def test_whatever_is_longer_than_the_limits_is_shortened(output: Path, client: MlflowClient) -> None:
-    of = small()
-    model, reason = "m" * 149 + "|" + "n" * 150, "r" * 10_000
-    odd = MetricInfo("ops/(µs) [50%]//x", "s", "lower", "Odd.")
-    twin = MetricInfo("ops/{µs} [50%]//x", "s", "lower", "Odd too.")
-    rows = []
-    for row in of.rows:
-        cells = {info.name: Cell(Measurement(info.name, "s", "lower", 0.5)) for info in (odd, twin)}
-        cells["nan"] = Cell(Measurement("nan", "", None, float("nan")))
+def test_whatever_is_longer_than_the_limits_is_shortened(store: Store) -> None:
+    of, model = small(), "m" * 149 + "|" + "n" * 150
+    odd = [MetricInfo(f"ops/{name} [50%]//x", "s", "lower", "Odd.") for name in ("(µs)", "{µs}")]
+    cells = {info.name: Cell(Measurement(info.name, "s", "lower", 0.5)) for info in odd}
+    cells["nan"] = Cell(Measurement("nan", "", None, float("nan")))
+
+    def long(row: Row) -> Row:
         axes = {**row.axes, "model": model + row.combination_id, "long": ["x" * 7000]}
-        rows.append(dataclasses.replace(row, axes=axes, cells=cells, reason=reason, command="c" * 9000))
-    metrics = (odd, twin, MetricInfo("nan", "", None, "Not a number."))
-    track(output, dataclasses.replace(of, rows=tuple(rows), metrics=metrics, axes=(*of.axes, "long")))
-    run = runs(client)[1][CRASHED]
+        return dataclasses.replace(row, axes=axes, cells=cells, reason="r" * 10_000, command="c" * 9000)
+
+    metrics = (*odd, MetricInfo("nan", "", None, "Not a number."))
+    of = small(rows=tuple(map(long, of.rows)), metrics=metrics, axes=(*of.axes, "long"))
+    store.tracker().close(of, records(of), store.folder(of), "finished")
+    run = store.combinations()[CRASHED]
     assert run.data.metrics == {"ops/_µs_ _50__/x_ms": 500.0, "ops/_µs_ _50__/x_ms_2": 500.0}
     assert run.data.params["model"] == model + CRASHED
     assert len(run.data.params["long"]) == 6000
     assert run.data.tags["sweeprof.missing"] == "nan: not a finite number: nan"
     assert len(run.data.tags["sweeprof.reason"]) == 8000
-    assert len(run.data.tags["mlflow.note.content"]) <= 8000
-    assert run.data.tags["mlflow.note.content"].endswith("c `")
+    assert len(run.data.tags[NOTE]) <= 8000
+    assert run.data.tags[NOTE].endswith("c `")
     assert run.info.run_name.endswith("/tensorflow/b64")
     assert len(run.info.run_name) <= 250
 
 
-def test_a_long_report_is_cut_at_a_line(output: Path, client: MlflowClient) -> None:
-    of = small()
-    tracker = MlflowTracker(None, output)
-    tracker.open(info(of))
-    folder = output / "long"
-    folder.mkdir()
-    (folder / "comparison.md").write_text("**headline.**\n\n" + "| a row of a table |\n" * 1000, encoding="utf-8")
-    tracker.close(dataclasses.replace(of, rows=()), [], folder, "finished")
-    note = runs(client)[0].data.tags["mlflow.note.content"]
+def test_a_long_report_is_cut_at_a_line(store: Store) -> None:
+    of = small(rows=())
+    store.folder(of).mkdir(parents=True)
+    report = "**headline.**\n\n" + "| a row of a table |\n" * 1000
+    (store.folder(of) / "comparison.md").write_text(report, encoding="utf-8")
+    store.tracker().close(of, [], store.folder(of), "finished")
+    note = store.sweep().data.tags[NOTE]
     assert len(note) <= 8000
     assert note.startswith("**headline.** Compare as [table](#/experiments/")
     assert note.endswith("| a row of a table |\n\n… the rest is in the artifact comparison.md")
 
 
-def test_a_long_command_is_wrapped_by_the_page(output: Path, client: MlflowClient) -> None:
+def test_a_long_command_is_wrapped_by_the_page(store: Store) -> None:
     command = "python -m sweeprof 'a=`b`' " + "x=1 " * 50
-    whole = small(command=command)
-    track(output, dataclasses.replace(whole, rows=(dataclasses.replace(whole.rows[0], command=command),)))
-    parent, (child,) = runs(client)[0], runs(client)[1].values()
-    for run in (parent, child):
-        note = run.data.tags["mlflow.note.content"]
-        assert "```" not in note
-        assert f"`` {command.strip()} ``" in note
+    store.send(dataclasses.replace(first_row(command=command), command=command))
+    for run in (store.sweep(), store.combinations()[FIRST]):
+        assert "```" not in run.data.tags[NOTE]
+        assert f"`` {command.strip()} ``" in run.data.tags[NOTE]
 
 
-def test_a_deleted_experiment_is_restored(output: Path, client: MlflowClient, caplog: pytest.LogCaptureFixture) -> None:
-    track(output, small())
-    experiment = client.get_experiment_by_name("quickstart")
-    assert experiment is not None
-    client.delete_experiment(experiment.experiment_id)
-    track(output, small(sweep_id="s2"))
+def test_a_deleted_experiment_is_restored(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    store.send(small())
+    store.client.delete_experiment(store.experiment().experiment_id)
+    store.send(small(sweep_id="s2"))
     assert "was deleted; it is restored" in caplog.text
-    restored = client.get_experiment(experiment.experiment_id)
-    assert restored.lifecycle_stage == "active"
+    assert store.experiment().lifecycle_stage == "active"
 
 
-def test_an_empty_database_is_made_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # MLflow migrates the schema when its client is constructed, and two migrations at once break each other.
-    class Opened(Exception):
-        pass
-
-    def construct(tracking_uri: str) -> None:
-        assert tracking_uri == f"sqlite:///{tmp_path}/new/mlflow.db.new"
-        with pytest.raises(Timeout):
-            FileLock(tmp_path / "new" / "mlflow.db.lock").acquire(timeout=0)
-        raise Opened
-
-    monkeypatch.setattr("mlflow.tracking.MlflowClient", construct)
-    with pytest.raises(Opened):
-        MlflowTracker(None, tmp_path / "new").open(info(small()))
-
-
-def test_two_sweeps_may_make_one_experiment_at_once(output: Path, client: MlflowClient) -> None:
+def test_two_sweeps_may_make_one_experiment_at_once(store: Store) -> None:
     barrier, failures = threading.Barrier(4), []
 
     def one(number: int) -> None:
-        tracker = MlflowTracker(None, output)
+        tracker = store.tracker()
         barrier.wait()
         try:
-            tracker.open(info(small(sweep_id=f"s{number}")))
+            tracker.open(sweep_info(small(sweep_id=f"s{number}")))
         except Exception as error:
             failures.append(error)
 
@@ -452,11 +360,11 @@ def test_two_sweeps_may_make_one_experiment_at_once(output: Path, client: Mlflow
     for thread in threads:
         thread.join()
     assert failures == []
-    assert [e.name for e in client.search_experiments()].count("quickstart") == 1
+    assert [e.name for e in store.client.search_experiments()].count("quickstart") == 1
 
 
-def test_a_view_that_is_refused_costs_nothing_else(
-    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_refused_view_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
@@ -466,15 +374,13 @@ def test_a_view_that_is_refused_costs_nothing_else(
         raise MlflowException("no such thing as a view", error_code=INVALID_PARAMETER_VALUE)
 
     monkeypatch.setattr(MlflowClient, "set_experiment_tag", refuse)
-    track(output, small())
-    assert len(runs(client)[1]) == 2
+    store.send(small())
+    assert len(store.combinations()) == 2
     assert "took no saved view" in caplog.text
 
 
 @pytest.mark.parametrize(("code", "told"), [("PERMISSION_DENIED", False), ("TEMPORARILY_UNAVAILABLE", True)])
-def test_a_history_that_is_not_taken_costs_nothing_else(
-    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, code: str, told: bool
-) -> None:
+def test_a_history_refused_costs_itself(store: Store, monkeypatch: pytest.MonkeyPatch, code: str, told: bool) -> None:
     from mlflow.exceptions import MlflowException
     from mlflow.protos import databricks_pb2
     from mlflow.tracking import MlflowClient
@@ -489,65 +395,45 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
     monkeypatch.setattr(MlflowClient, "create_experiment", refuse)
     # What may pass is told, to be sent later; what is refused stays refused.
     with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
-        track(output, small(), tracker=MlflowTracker(None, output, history=True))
-    parent, children = runs(client)
-    assert (parent.info.status, len(children)) == ("FINISHED", 2)
-    assert "[report]" in parent.data.tags["mlflow.note.content"]
-    assert "[history]" not in parent.data.tags["mlflow.note.content"]
+        store.send(small(), history=True)
+    assert (store.sweep().info.status, len(store.combinations())) == ("FINISHED", 2)
+    assert "[report]" in store.sweep().data.tags[NOTE]
+    assert "[history]" not in store.sweep().data.tags[NOTE]
 
 
-def test_views_of_every_sweep_are_written_and_old_ones_dropped(output: Path, client: MlflowClient) -> None:
-    for number in range(12):
-        created = f"2026-11-{number + 1:02}T00:30:00+00:00"
-        MlflowTracker(None, output).open(info(small(sweep_id=f"s{number}", created=created)))
-    experiment = client.get_experiment_by_name("quickstart")
-    assert experiment is not None
-    views = {key for key in experiment.tags if key.startswith("mlflow.sharedViewState.")}
-    assert views == {
-        f"mlflow.sharedViewState.sweeprof-s{n}-{kind}" for n in range(2, 12) for kind in ("table", "charts")
-    }
-
-
-def test_passwords_are_neither_shown_nor_sent(output: Path, client: MlflowClient) -> None:
-    of = small(command="python -m sweeprof tracking.uri=https://me:secret@mlflow.example.com")
-    found = [dataclasses.replace(r, config={"tracking": {"uri": "https://me:secret@host"}}) for r in records(of)]
-    track(output, of, found)
-    stored = "".join(path.read_text(errors="replace") for path in (output / "mlflow-artifacts").rglob("*.*"))
-    assert "https://host" in stored
-    assert "secret" not in stored
-    assert "secret" not in json.dumps([run.to_dictionary() for run in client.search_runs(["1"])])
-
-
-def test_a_server_that_is_down_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    tracker = MlflowTracker("http://me:secret@127.0.0.1:9", tmp_path)
-    with pytest.raises(TrackingError, match=r"^MLflow at http://127\.0\.0\.1:9: ") as raised:
-        tracker.open(info(small()))
-    assert "secret" not in str(raised.value)
-    assert not any(tmp_path.iterdir())
-
-
-def test_links(output: Path) -> None:
-    links = MlflowTracker(None, output).open(info(small()))
+def test_views_of_every_sweep_are_written_and_old_ones_dropped(store: Store) -> None:
+    for number in range(1, 13):
+        links = store.tracker().open(sweep_info(night(number)))
     assert links.needs_viewer
     assert links.comparison.startswith(
-        "http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=sweeprof-s0123456789ab-table"
+        "http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=sweeprof-s12-table"
     )
+    views = {key for key in store.experiment().tags if key.startswith("mlflow.sharedViewState.")}
+    kinds = ("table", "charts")
+    assert views == {f"mlflow.sharedViewState.sweeprof-s{n}-{kind}" for n in range(3, 13) for kind in kinds}
 
 
-def test_the_environment_of_the_process_is_left_alone(output: Path) -> None:
+def test_passwords_are_neither_shown_nor_sent(store: Store) -> None:
+    of = small(command="python -m sweeprof tracking.uri=https://me:secret@mlflow.example.com")
+    config = {"tracking": {"uri": "https://me:secret@host"}}
+    store.send(of, [dataclasses.replace(record, config=config) for record in records(of)])
+    stored = "".join(path.read_text(errors="replace") for path in (store.output / "mlflow-artifacts").rglob("*.*"))
+    assert "https://host" in stored
+    assert "secret" not in stored
+    assert "secret" not in json.dumps([run.to_dictionary() for run in store.client.search_runs(["1"])])
+
+
+def test_the_environment_of_the_process_is_left_alone(store: Store) -> None:
     before = dict(os.environ)
-    track(output, small())
+    store.send(small())
     assert {name: value for name, value in os.environ.items() if before.get(name) != value} == {}
 
 
-def test_a_combination_that_was_shown_is_sent_again_only_if_it_changed(
-    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_shown_is_sent_again_only_if_it_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow.tracking import MlflowClient
 
-    of, tracker = small(), MlflowTracker(None, output)
-    found, ids, folder = records(of), [FIRST], output / of.sweep_id
+    of, tracker, ids = small(), store.tracker(), [FIRST]
+    found, folder = records(of), store.folder(of)
     folder.mkdir(parents=True)
     sent = list[str]()
     log = MlflowClient.log_batch
@@ -556,58 +442,131 @@ def test_a_combination_that_was_shown_is_sent_again_only_if_it_changed(
         sent.append(self.get_run(run_id).data.tags["sweeprof.kind"])
         log(self, run_id, *words, **named)
 
-    tracker.open(info(of))
+    tracker.open(sweep_info(of))
     monkeypatch.setattr(MlflowClient, "log_batch", noted)
     for _ in range(2):
         tracker.show(of, found, folder, ids)
     assert sent == ["combination", "sweep", "sweep"]
-    parent, shown = runs(client)
-    assert (parent.info.status, list(shown), shown[FIRST].info.status) == ("RUNNING", ids, "FINISHED")
+    shown = store.combinations()
+    assert (store.sweep().info.status, list(shown), shown[FIRST].info.status) == ("RUNNING", ids, "FINISHED")
     sent.clear()
     tracker.close(of, found, folder, "finished")
     assert Counter(sent) == {"combination": 2, "sweep": 1}
-    assert runs(client)[1][FIRST].info.run_id == shown[FIRST].info.run_id
+    assert store.combinations()[FIRST].info.run_id == shown[FIRST].info.run_id
 
 
-def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
-    output: Path, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_sweep_shows_what_is_measured(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     monkeypatch.setattr(reports, "SHARE", 1e9)
     monkeypatch.setattr(reports, "EVERY_S", 0.0)
     plan = fake_plan({name: {} for name in "ab"}, rounds=2)
-    folder = sweep_folder(output / plan.name / "sweep", plan)
-    tracker = MlflowTracker(None, output)
+    folder = sweep_folder(store.output / plan.name / "sweep", plan)
+    tracker = store.tracker()
     tracker.open(SweepInfo(plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), plan.size))
     states = []
 
     def show(sent: Comparison) -> None:
         message = {"show": [row.combination_id for row in sent.rows if row.has_values]}
         _done(tracker, message, folder)
-        parent, children = runs(client, plan.name)
         assert sent.running is not None
         table = [line for line in (folder.path / "comparison.md").read_text().splitlines() if line.startswith("| ")]
-        states.append((sent.running.done, table, parent, children))
+        states.append((sent.running.done, table, store.sweep(plan.name), store.combinations(plan.name)))
 
     with reports.sent_to(show):
         run_shard(folder, 0)
     assert len(states) > 2
     for done, table, parent, children in states:
-        note = parent.data.tags["mlflow.note.content"]
+        note = parent.data.tags[NOTE]
         assert f"running: {done} of 6 trials have ended" in note
         assert table
         assert set(table) <= set(note.splitlines())
         assert parent.data.tags["answer"] in note.replace("**", "")
         assert parent.info.status == "RUNNING"
         assert set(children) <= {"ca", "cb"}
-    assert set(states[-1][3]) == {"ca", "cb"}
-    last = states[-1][2]
-    assert artifacts(client, last) >= {"comparison.json", "comparison.md", "report.html", "tables"}
+    _, _, last, children = states[-1]
+    assert set(children) == {"ca", "cb"}
+    assert store.artifacts(last) >= {"comparison.json", "comparison.md", "report.html", "tables"}
     whole = comparison_of(folder)
     write_reports(folder, whole)
     tracker.close(whole, list(read_records(folder.records)), folder.path, "finished")
-    parent, _ = runs(client, plan.name)
-    assert parent.info.run_id == last.info.run_id
-    assert parent.info.status == "FINISHED"
-    assert "running:" not in parent.data.tags["mlflow.note.content"]
+    parent = store.sweep(plan.name)
+    assert (parent.info.run_id, parent.info.status) == (last.info.run_id, "FINISHED")
+    assert "running:" not in parent.data.tags[NOTE]
+
+
+def test_layers_logged_from_a_loop_are_artifacts_of_its_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store.output / 'mlflow.db'}")
+    layers = sweeprof.profile(nn.Linear(8, 32), (1, 8)).layers
+    experiment = store.client.create_experiment("loop", artifact_location=(store.output / "artifacts").as_uri())
+    with mlflow.start_run(experiment_id=experiment) as run:
+        sweeprof.log_layers(layers)
+    sweeprof.log_layers(layers, name="later", run_id=run.info.run_id)
+    assert store.artifacts(run) == {"layers.csv", "layers.html", "later.csv", "later.html"}
+    assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/layers.csv") == layers.to_csv()
+
+
+def test_a_tag_stands_for_one_sweep_here_and_in_mlflow(store: Store, tmp_path: Path) -> None:
+    old, new = night(20), night(21)
+    target = tmp_path / "found.json"
+
+    def fetched(reference: str) -> Comparison:
+        sweep_runs.fetch(store.client, reference, target)
+        return comparison_from(json.loads(target.read_text()))
+
+    for of in (old, new):
+        store.send(of)
+    for of in (new, old):  # the tag moves
+        sweep_runs.set_tag(store.client, "nightly", of.sweep_id)
+        assert fetched("tag:nightly") == of
+    notes = {run.data.tags["sweeprof.sweep_id"]: run.data.tags[NOTE] for run in store.search("sweep")}
+    assert "\n\nBaseline **nightly**" in notes["s20"]
+    assert "Baseline" not in notes["s21"]
+    of_new = "tags.`sweeprof.sweep_id` = 's21'"
+    for run in (store.search("sweep", of_new)[0], store.search("combination", of_new)[0]):
+        assert fetched(run.info.run_id) == new
+    with pytest.raises(LookupError, match=r"no run has the tag baseline\.absent"):
+        fetched("tag:absent")
+    with pytest.raises(LookupError, match="there is no run of the sweep s9"):
+        sweep_runs.set_tag(store.client, "nightly", "s9")
+
+
+class Downloading:
+    """A client with one run that has a comparison."""
+
+    def get_run(self, run_id: str) -> Any:
+        return SimpleNamespace(data=SimpleNamespace(tags={}), info=SimpleNamespace(run_id=run_id))
+
+    def list_artifacts(self, _: str) -> list[Any]:
+        return [SimpleNamespace(path=sweep_runs.FILE)]
+
+    def download_artifacts(self, _: str, path: str, folder: str) -> str:
+        target = Path(folder) / path
+        target.write_text("{}")
+        return str(target)
+
+
+def test_temporary_files_may_be_on_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other file system")
+    monkeypatch.setattr(tempfile, "tempdir", str(memory))
+    sweep_runs.fetch(cast("MlflowClient", Downloading()), "1234", tmp_path / "found.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
+
+
+@pytest.mark.slow
+def test_another_process_asks_mlflow_where_there_is_no_folder(store: Store) -> None:
+    of = night(20)
+    store.send(of)
+    write_plan = store.folder(of) / "plan.json"
+    write_plan.write_text(json.dumps({"sweep_id": of.sweep_id}))
+    place = SweepLocations(store.output)
+    assert set_tag("nightly", store.folder(of), of.sweep_id, place) is None
+    assert located("tag:nightly", place, "BASE") == store.folder(of)
+    (place.tags / "nightly").unlink()
+    assert read_sweep(located("tag:nightly", place, "BASE"), "tag:nightly", "BASE") == of
+    with pytest.raises(UserError, match=r"BASE: 'mlflow:abc' cannot be downloaded: .*abc"):
+        located("mlflow:abc", place, "BASE")

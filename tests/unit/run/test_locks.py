@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -21,9 +22,15 @@ from pathlib import Path
 
 import pytest
 
+from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from sweeprof.errors import UserError
+from sweeprof.plan.plan import Plan
+from sweeprof.results.files import write_json
+from sweeprof.results.record import PassName, Record, Warning
 from sweeprof.run import locks
-from sweeprof.run.locks import Holder, HostLock
+from sweeprof.run.locks import Holder, HostLock, HostSlots, oversubscription, visible_gpus
+from sweeprof.run.shard import run_shard
 
 NOTE = "note-0123456789ab-0.json"
 NOBODY = 65534
@@ -45,6 +52,9 @@ with turns.taken(measures == "measures", gpus.split()):
 Wanted = tuple[bool, tuple[str, ...]]
 CPU, ASIDE, GPU_A, GPU_B = (True, ()), (False, ()), (True, ("A",)), (True, ("B",))
 ASIDE_A, ANY = (False, ("A",)), (True, ("A", "B"))
+
+
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
 @pytest.fixture
@@ -194,12 +204,12 @@ def test_a_claim_spreads_shards_over_gpus(folder: Path) -> None:
     os.close(claim or -1)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@only_root
 def test_users_exclude_each_other_whoever_made_the_files(folder: Path) -> None:
     folder.parent.chmod(0o777)
-    nobody = "65534"
+    nobody = str(NOBODY)
     with held(folder, CPU, user=nobody):  # whose umask lets nobody else in
-        assert folder.stat().st_uid == int(nobody)
+        assert folder.stat().st_uid == NOBODY
         assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
         assert {stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.lock")} == {0o666}
         assert not taken_at_once(folder, CPU)
@@ -239,7 +249,7 @@ def test_the_folder_is_the_hosts_whatever_a_jobs_own_is() -> None:
     program = "from sweeprof.run import locks; print(locks.FOLDER)"
     environment = {**os.environ, "TMPDIR": "/somewhere/else", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert Path(done.stdout.strip()) == Path("/tmp/sweeprof-locks") == locks.FOLDER
+    assert Path(done.stdout.strip()) == Path("/tmp/sweeprof-locks")
 
 
 def as_nobody(action: Callable[[], object]) -> str:
@@ -262,9 +272,6 @@ def as_nobody(action: Callable[[], object]) -> str:
         text = file.read()
     os.waitpid(child, 0)
     return text
-
-
-only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
 def test_a_link_in_the_place_of_the_lock_folder_is_refused_and_its_target_left_alone(folder: Path) -> None:
@@ -292,9 +299,7 @@ def test_a_folder_that_was_removed_is_made_again_for_the_next_turn(folder: Path)
 
 @pytest.mark.parametrize("name", ["gate.lock", "host.lock"])
 @pytest.mark.parametrize("kind", ["link", "broken link", "fifo", "socket", "device"])
-def test_a_lock_that_is_no_plain_file_is_refused_at_once_and_its_target_left_alone(
-    folder: Path, kind: str, name: str
-) -> None:
+def test_a_lock_that_is_no_plain_file_is_refused_and_left_alone(folder: Path, kind: str, name: str) -> None:
     if kind == "device" and os.getuid() != 0:
         pytest.skip("only root can make a device")
     folder.mkdir()
@@ -338,23 +343,18 @@ def test_whoever_comes_first_makes_a_folder_that_others_can_use_and_not_break(fo
         assert as_nobody(lambda: taken_at_once(folder, CPU)) == "False"
 
 
-@pytest.mark.parametrize(
-    ("content", "shown"),
-    [
-        (
-            {"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "user": None},
-            "sweep a?b?x",
-        ),
-        ({"pid": 7, "sweep_id": "s", "name": "n", "user": "root\x1b[31m"}, "sweep n (s)"),
-        ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": None}, None),
-        ({"pid": "7", "sweep_id": "s", "name": "n"}, None),
-        ([1], None),
-        (None, None),
-    ],
-)
-def test_what_others_write_into_notes_is_validated_and_printable(
-    folder: Path, content: object, shown: str | None
-) -> None:
+NOTES: list[tuple[object, str | None]] = [
+    ({"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "user": None}, "sweep a?b?x"),
+    ({"pid": 7, "sweep_id": "s", "name": "n", "user": "root\x1b[31m"}, "sweep n (s)"),
+    ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": None}, None),
+    ({"pid": "7", "sweep_id": "s", "name": "n"}, None),
+    ([1], None),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize(("content", "shown"), NOTES)
+def test_what_others_write_into_notes_is_checked(folder: Path, content: object, shown: str | None) -> None:
     mine = turns(folder)
     with (folder / NOTE).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -408,9 +408,7 @@ def test_reports_are_written_without_their_lock_after_a_while_and_say_who_holds_
     assert without.endswith(": going on without it")
 
 
-def test_a_folder_whose_trials_another_program_locks_is_in_use_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_program_locks_is_in_use_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "ENDING_S", 0.2)
     with (
         locked_by_another(tmp_path / "work.lock", "s") as pid,
@@ -463,3 +461,148 @@ def test_the_lock_of_another_thread_is_waited_for(folder: Path, monkeypatch: pyt
         assert not got.is_set()
     thread.join(10)
     assert got.is_set()
+
+
+TESTS = Path(__file__).parents[2]
+UUIDS = ("GPU-aa", "GPU-bb", "GPU-cc")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root of a file system with three GPUs."""
+    for i, uuid in enumerate(UUIDS):
+        file = tmp_path / f"root/proc/driver/nvidia/gpus/0000:0{i}:00.0/information"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"Model: \t\t NVIDIA H{i}\nGPU UUID: \t {uuid}\n")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> HostLock:
+    return HostLock(Holder(1, "me", "s1", "mine"), tmp_path / "locks")
+
+
+def blank(device: str, pass_name: PassName = "timing") -> Record:
+    return Record("s", "c", pass_name, "crashed", config={"device": {"type": device}})
+
+
+@pytest.mark.parametrize(
+    ("inherited", "tokens", "uuids"),
+    [
+        (None, list(UUIDS), list(UUIDS)),
+        ("", [], []),
+        ("2,0", ["2", "0"], ["GPU-cc", "GPU-aa"]),
+        ("01", ["01"], ["GPU-bb"]),
+        ("GPU-b", ["GPU-b"], ["GPU-bb"]),
+        ("1,-1,0", ["1"], ["GPU-bb"]),
+        ("MIG-5", ["MIG-5"], ["number-MIG-5"]),
+    ],
+)
+def test_what_schedulers_give_is_kept(root: Path, inherited: str | None, tokens: list[str], uuids: list[str]) -> None:
+    found = visible_gpus(root, inherited)
+    assert [gpu.token for gpu in found] == tokens
+    assert [gpu.uuid for gpu in found] == uuids
+
+
+def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, host: HostLock) -> None:
+    with ExitStack() as stack:
+        shards = [stack.enter_context(HostSlots(host, 0, visible_gpus(root, None))) for _ in range(3)]
+        for _ in range(2):
+            with ExitStack() as at_once:
+                places = [at_once.enter_context(shard.taken([blank("cuda")])) for shard in shards]
+                assert [place.environment for place in places] == [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in UUIDS]
+                assert all(place.others == [] for place in places)  # notes of one and the same sweep process
+
+
+def test_what_measures_nothing_takes_any_that_is_free(root: Path, host: HostLock) -> None:
+    with HostSlots(host, 0, visible_gpus(root, None)) as places, ExitStack() as at_once:
+        taken = [at_once.enter_context(places.taken([blank("cuda", "quality")])) for _ in UUIDS]
+        assert [place.gpu.uuid for place in taken if place.gpu] == list(UUIDS)
+
+
+def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root: Path, host: HostLock) -> None:
+    with HostSlots(host, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda:1")]) as place:
+        assert place.environment == {}
+        noted = place.noted(blank("cuda:1")).environment
+        assert noted == {"others": {"trials": []}, "gpu": {"uuid": "GPU-bb", "model": "NVIDIA H1", "visible": "GPU-bb"}}
+
+
+def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(host: HostLock, root: Path) -> None:
+    for places, device in ((HostSlots(host, 0, []), "cuda"), (HostSlots(host, 0, visible_gpus(root, None)), "cpu")):
+        held_up = threading.Event()
+        with places.taken([blank(device)]) as place:
+            assert place.gpu is None
+            waits = threading.Thread(target=_pass_through, args=(host, held_up))
+            waits.start()
+            assert held_up.wait(30)
+        waits.join(30)
+        assert not waits.is_alive()
+
+
+def _pass_through(host: HostLock, held_up: threading.Event) -> None:
+    other = HostLock(Holder(2, "me", "s2", "other"), host._folder)
+    with other.taken(False, (), lambda _: held_up.set()):
+        pass
+
+
+def test_a_bout_on_several_devices_has_the_whole_host(root: Path, host: HostLock) -> None:
+    with HostSlots(host, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda"), blank("cpu")]) as place:
+        assert (place.gpu, place.environment) == (None, {})
+
+
+def test_processes_of_two_shards_see_different_gpus(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "SYSTEM", root)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, TESTS.parent))))
+    folder = sweep_folder(tmp_path / "sweep", on_gpus())
+    threads = [threading.Thread(target=run_shard, args=(folder, index)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    timed = [record for record in read_records(folder.records) if record.pass_name == "timing"]
+    assert [(record.status, record.reason) for record in timed] == [("ok", None)] * 4
+    given = {record.combination_id: record.environment["gpu"]["uuid"] for record in timed}
+    assert len(set(given.values())) == 2
+    for record in timed:
+        assert record.environment["gpu"]["uuid"] == given[record.combination_id]  # in both rounds
+        log = (folder.logs / record.combination_id / f"timing-r{record.round}.log").read_text()
+        assert log == f"visible: {given[record.combination_id]}\n"
+        assert record.environment["others"]["gpu"]["processes"] is None
+
+
+def on_gpus() -> Plan:
+    plan = fake_plan({"a": {}, "b": {}}, ["timing"], "fork", rounds=2)
+    changed = {"device": {"type": "cuda"}, "model": {"fake": {"_target_": "support.gpu.saying"}}}
+    combinations = tuple(dataclasses.replace(c, config={**c.config, **changed}) for c in plan.combinations)
+    return dataclasses.replace(plan, combinations=combinations, shards=(("ca",), ("cb",)))
+
+
+PROGRAM = "import sys; from pathlib import Path; from sweeprof.run.locks import end_with_driver; end_with_driver(Path(sys.argv[1]))"
+
+
+@pytest.mark.parametrize(("is_same_session", "code"), [(True, 70), (False, 0)])
+def test_no_process_begins_work_for_a_dead_driver_of_its_session(
+    tmp_path: Path, is_same_session: bool, code: int
+) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet waited for by whoever started it
+    told = {"pid": driver.pid, "host": socket.gethostname(), "user": None, "token": "x", "gpus": None}
+    write_json(tmp_path / "driver.json", {**told, "session": os.getsid(0)})
+    worker = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    assert subprocess.run(worker, start_new_session=not is_same_session, check=False).returncode == code
+    driver.wait()
+
+
+def test_more_threads_than_processors() -> None:
+    plan = fake_plan({"a": {}, "b": {}}, ["timing"])
+    plan.combinations[1].config["backend"]["threads"] = 8
+    assert oversubscription(plan, 8) is None
+    plan.combinations[1].config["backend"]["threads"] = 64
+    assert oversubscription(plan, 8) == Warning(
+        "oversubscribed",
+        "backend.threads=64 asks for more than the 8 processors that this process may use",
+        "backend.threads=8",
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +71,8 @@ def test_question_and_answer(child: Child) -> None:
     for text in ("a", "ü × \n", "x" * 300_000):
         found = child.ask({"do": "echo", "text": text})
         assert found == {"said": text, "arguments": ["one", "two"], "variable": "value"}
+    assert child.ask({"do": "twice"}) == {"n": 1}  # two messages in one piece
+    assert child.receive() == {"n": 2}
 
 
 def test_what_a_child_has_started_ends_with_it(child: Child) -> None:
@@ -75,11 +80,6 @@ def test_what_a_child_has_started_ends_with_it(child: Child) -> None:
     child.close()
     _, left = psutil.wait_procs([started], timeout=10)
     assert left == [] or started.status() == psutil.STATUS_ZOMBIE
-
-
-def test_several_messages_in_one_piece(child: Child) -> None:
-    assert child.ask({"do": "twice"}) == {"n": 1}
-    assert child.receive() == {"n": 2}
 
 
 def test_a_child_that_ends_has_an_obituary(child: Child, tmp_path: Path) -> None:
@@ -116,20 +116,15 @@ def test_a_killed_child(child: Child) -> None:
         child.ask({"do": "echo", "text": "x" * 300_000})
 
 
-def test_it_has_a_session_of_its_own(child: Child) -> None:
+@pytest.mark.parametrize("listens", [True, False])
+def test_it_has_a_session_of_its_own_and_closing_ends_it(
+    child: Child, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    monkeypatch.setattr("sweeprof.processes.CLOSING_S", 0.2)
     child.ask({"do": "echo", "text": ""})
     assert os.getsid(child.pid) == child.pid != os.getsid(0)
-
-
-def test_closing_ends_it(child: Child) -> None:
-    child.close()
-    assert not psutil.pid_exists(child.pid)
-
-
-def test_closing_ends_one_that_does_not_listen(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeprof.processes.CLOSING_S", 0.2)
-    with pytest.raises(WorkerError):
-        child.ask({"do": "sleep"}, 0.2)
+    if not listens:
+        child.send({"do": "sleep"})
     child.close()
     assert not psutil.pid_exists(child.pid)
 
@@ -141,3 +136,73 @@ def test_a_function_called_in_a_process_of_its_own(environment: dict[str, str]) 
     with pytest.raises(NoAnswer, match=r"^echoing_child did not answer within 0\.5 s$"):
         call("echoing_child:answered", {"do": "sleep"}, environment, 0.5)
     assert not psutil.Process().children()
+
+
+WAITING = {
+    "a lock": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "a socket": "one, other_end = socket.socketpair(); one.recv(1)",
+}
+CODE = """
+import signal, socket, threading, time
+from sweeprof.processes import heard_by_the_main_thread
+
+other = threading.Thread(target=time.sleep, args=(60,), daemon=True)
+other.start()
+threading.Timer(0.3, lambda: signal.pthread_kill(other.ident, signal.SIGINT)).start()
+with heard_by_the_main_thread():
+    try:
+        {waiting}
+    except KeyboardInterrupt:
+        print("heard")
+assert signal.set_wakeup_fd(-1) == -1
+assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
+"""
+
+
+@pytest.mark.parametrize("waiting", WAITING)
+def test_the_main_thread_hears_it_at_once(waiting: str) -> None:
+    command = [sys.executable, "-c", CODE.replace("{waiting}", WAITING[waiting])]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "heard"), ran.stderr
+
+
+def test_without_it_the_main_thread_waits_on() -> None:
+    """Else this would be of no use."""
+    code = CODE.replace("{waiting}", WAITING["a lock"]).replace("with heard_by_the_main_thread():", "if True:")
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=1.5, check=False)
+
+
+TERMINABLE = """
+import os, pathlib, signal, sys, time
+from sweeprof.processes import terminable
+with terminable():
+    try:
+        print("ready", flush=True)
+        {ending}
+        time.sleep(60)
+    except KeyboardInterrupt:
+        os.kill(os.getpid(), signal.SIGHUP)  # by the system and by the shell
+        print("a line for a terminal that is not there", flush=True)
+        pathlib.Path(sys.argv[1]).write_text("ended in order")
+"""
+
+
+def test_a_closed_terminal_ends_a_command_in_order(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", TERMINABLE.replace("{ending}", ""), str(told)])
+    said = b""
+    while b"ready" not in said:
+        said += os.read(terminal, 1000)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert told.read_text() == "ended in order"
+
+
+def test_a_command_that_nohup_started_goes_on_without_its_terminal(tmp_path: Path) -> None:
+    ending = "os.kill(os.getpid(), signal.SIGHUP); print('goes on'); os._exit(7)"
+    command = ["nohup", sys.executable, "-uc", TERMINABLE.replace("{ending}", ending), str(tmp_path / "told")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stdout.split("\n")[:2]) == (7, ["ready", "goes on"]), ran.stderr

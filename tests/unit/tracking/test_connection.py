@@ -1,0 +1,192 @@
+"""Connecting to MLflow: an empty database, a server that refuses, and servers that answer as none should."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from filelock import FileLock, Timeout
+
+from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
+from support.plans import fake_plan, sweep_folder
+from support.samples import comparison
+from sweeprof.run import tracker_process
+from sweeprof.run.tracker_process import StoredTracker, TrackerProcess, trouble_of
+from sweeprof.tracking import MLFLOW, connection
+from sweeprof.tracking.connection import ServerUnreachable, connected, found_experiment, is_healthy, within
+from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
+from sweeprof.tracking.runs import sweep_info
+
+ENDS_S = 15.0
+"""Many times the limits that are set here, and less than a server needs that sends a byte at a time."""
+NAMES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+REASONS = {
+    "trickles headers": "no complete answer within 0.3 s",
+    "trickles": "no complete answer within 0.3 s",
+    "never stops": "is larger than 1 MiB",
+    "never answers": "(no complete answer within|timed out)",
+    "closes": "(IncompleteRead|Connection broken|[Cc]onnection reset|Expecting property)",
+    "redirects": "(redirect|Redirect|307)",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_request_is_left() -> Iterator[None]:
+    """A request that was given up keeps its thread and its socket until the server closes it."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "sweeprof-request":
+            thread.join(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture
+def short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
+    monkeypatch.setattr(connection, "REST_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(connection, "ANSWER_S", 0.3)
+    monkeypatch.setattr(connection, "HEALTH_S", 0.3)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+
+
+@pytest.mark.usefixtures("short_limits")
+@pytest.mark.parametrize("behaviour", ["never answers", "closes", "redirects"])
+def test_requests_to_mlflow_end(behaviour: Behaviour, tmp_path: Path) -> None:
+    with misbehaving(behaviour) as address, pytest.raises(TrackingError, match=REASONS[behaviour]):
+        MlflowTracker(address, tmp_path).open(sweep_info(comparison()))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_limits")
+@pytest.mark.parametrize("behaviour", ["trickles headers", "trickles", "never stops"])
+def test_endless_requests_are_killed(behaviour: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_process, "OPEN_S", 8.0)
+    folder = sweep_folder(tmp_path / "outputs" / "name" / "sweep", fake_plan({"a": {}}))
+    with misbehaving(behaviour) as address:
+        tracker = StoredTracker({"_target_": MLFLOW, "uri": address}, confined=False)
+        with TrackerProcess(tracker, folder) as process:
+            process.open(folder.read_plan())
+            assert process.opened(60) is None
+            assert process.trouble == "the tracker did not answer within 8 s"
+
+
+@pytest.mark.usefixtures("short_limits")
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_every_question_by_rest_ends(behaviour: Behaviour) -> None:
+    with misbehaving(behaviour) as address:
+        began = time.monotonic()
+        with pytest.raises(ServerUnreachable, match=REASONS[behaviour]):
+            found_experiment(address, "name")
+        if behaviour != "closes":
+            assert not is_healthy(address)
+        assert time.monotonic() - began < ENDS_S
+
+
+def test_what_a_step_raises_is_raised() -> None:
+    def fail() -> Any:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        within(5, fail)
+    assert within(5, lambda: 7) == 7
+
+
+def test_a_server_that_is_down_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    tracker = MlflowTracker("http://me:secret@127.0.0.1:9", tmp_path)
+    with pytest.raises(TrackingError, match=r"^MLflow at http://127\.0\.0\.1:9: ") as raised:
+        tracker.open(sweep_info(comparison()))
+    assert "secret" not in str(raised.value)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content", [b"You are not authenticated.", b'{"error_code": "UNAUTHENTICATED", "message": "who?"}']
+)
+def test_trouble_of_a_refused_tracker_names_the_variables_to_set(tracker_environment: None, content: bytes) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils.rest_utils import verify_rest_response
+
+    answer = requests.Response()
+    answer.status_code, answer._content = 401, content
+    with pytest.raises(MlflowException) as raised:
+        verify_rest_response(answer, "/api/2.0/mlflow/experiments/search")
+    assert all(name in trouble_of(raised.value) for name in NAMES)
+
+
+def test_other_trouble_says_nothing_of_a_login() -> None:
+    assert trouble_of(OSError("no route to http://me:secret@host/")) == "OSError: no route to http://host/"
+
+
+class Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_error(401)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_question_to_a_server_that_wants_a_login_names_the_variables_to_set() -> None:
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(ServerUnreachable, match="gave no answer: 401 Unauthorized") as raised:
+            found_experiment(f"http://127.0.0.1:{server.server_port}", "nightly")
+        thread.join()
+    assert all(name in str(raised.value) for name in NAMES)
+
+
+def test_an_address_that_nothing_knows_is_refused(tracker_environment: None) -> None:
+    from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
+
+    with pytest.raises(UnsupportedModelRegistryStoreURIException, match="nonsense"):
+        connected("nonsense://x")
+
+
+def is_begun(folder: Path) -> bool:
+    """True if the first tables of the database are there, whatever the name of its file."""
+    for name in ("mlflow.db", "mlflow.db.new"):
+        with suppress(FileNotFoundError):
+            if (folder / name).stat().st_size > 60_000:
+                return True
+    return False
+
+
+def test_a_killed_process_leaves_no_unfinished_database(tracker_environment: None, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    program = f"from sweeprof.tracking.connection import connected; connected({uri!r})"
+    process = subprocess.Popen([sys.executable, "-c", program])
+    while process.poll() is None and not is_begun(tmp_path):
+        time.sleep(0.001)
+    process.kill()
+    assert process.wait() < 0, "it was done before it was killed"
+    assert connected(uri).create_experiment("after")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
+
+
+def test_an_empty_database_is_made_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # MLflow migrates the schema when its client is constructed, and two migrations at once break each other.
+    class Opened(Exception):
+        pass
+
+    def construct(tracking_uri: str) -> None:
+        assert tracking_uri == f"sqlite:///{tmp_path}/new/mlflow.db.new"
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "new" / "mlflow.db.lock").acquire(timeout=0)
+        raise Opened
+
+    monkeypatch.setattr("mlflow.tracking.MlflowClient", construct)
+    with pytest.raises(Opened):
+        MlflowTracker(None, tmp_path / "new").open(sweep_info(comparison()))
