@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.measured import lasting
 
 from sweeprof.backends.torch.generation import generating, own_generation
 from sweeprof.backends.torch.model import TorchModel
@@ -51,12 +52,6 @@ class Stamps:
 
     def gaps(self) -> list[float]:
         return [after - before for before, after in itertools.pairwise(self.points)]
-
-
-def lasting(step: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    step()
-    return time.perf_counter() - begin
 
 
 @pytest.fixture(scope="module")

@@ -163,12 +163,8 @@ def _measured(folder: Folder, pair: str, method: str) -> tuple[Measurement, Meas
 def _ratios(folder: Folder, pair: str, method: str) -> Iterator[float]:
     """One estimate per repeat."""
     base, candidate = _measured(folder, pair, method)
-    match method:
-        case "rounds":
-            values = base.rounds, candidate.rounds
-        case _:
-            values = base.rounds, candidate.paired
-    ratios = [theirs / own for own, theirs in zip(*values, strict=True)]
+    values = candidate.paired if method == "samples" else candidate.rounds
+    ratios = [theirs / own for own, theirs in zip(base.rounds, values, strict=True)]
     for first in range(0, len(ratios), ROUNDS):
         yield statistics.geometric_mean(ratios[first : first + ROUNDS])
 

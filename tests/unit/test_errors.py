@@ -1,10 +1,21 @@
-"""Hints of what a user may have meant."""
+"""What errors say: hints of what a user may have meant, and where in the user's code an exception was raised."""
 
 from __future__ import annotations
 
-import pytest
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from sweeprof.errors import Problem, choice_problem, key_problem, nearest
+import pytest
+from hydra.utils import instantiate
+
+from sweeprof.errors import Problem, choice_problem, definition_of, described, key_problem, location_of, nearest
+
+# Hints
+
 
 KEYS = [
     "axes",
@@ -64,3 +75,136 @@ def test_the_suggestion_comes_before_a_list_that_stays_short() -> None:
 def test_the_place_in_a_file_comes_first() -> None:
     problem = Problem("axes", {}, "is empty.", source="conf/sweep/mine.yaml:7")
     assert str(problem) == "conf/sweep/mine.yaml:7: axes: {} is empty."
+
+
+# Places in the user's code
+
+
+MODULE = """
+import json
+
+class Model:
+    def __init__(self, text):
+        self.config = json.loads(text)
+
+def calls(function):
+    function()
+
+def replaces():
+    try:
+        {}["width"]
+    except KeyError as error:
+        raise ValueError("no width") from error
+
+def hides():
+    try:
+        calls(lambda: 1 / 0)
+    except ZeroDivisionError:
+        raise RuntimeError("division failed") from None
+
+class Silent(Exception):
+    def __str__(self):
+        raise TypeError("no text")
+
+def silent():
+    raise Silent()
+"""
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of the user's in the working directory, and a package installed in ``site-packages``."""
+    installed = tmp_path / "lib" / "site-packages"
+    for package, body in (("traced_nets", "def build():\n    raise ValueError('bad depth')\n"), ("keras", "")):
+        (installed / package).mkdir(parents=True)
+        (installed / package / "__init__.py").write_text(body)
+    (tmp_path / "traced_user.py").write_text(MODULE)
+    for name in ("traced_user", "traced_nets", "traced_typo"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return importlib.import_module("traced_user")
+
+
+def error_of(call: Callable[[], object]) -> BaseException:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - each test says which
+        call()
+    error = caught.value
+    error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]  # without this file, which is a user's too
+    return error
+
+
+def test_the_deepest_frame_of_the_users_code_is_named(user: Any) -> None:
+    error = error_of(lambda: instantiate({"_target_": "traced_user.Model", "text": "{"}))
+    said = "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    assert described(error) == f"{said} (traced_user.py:6 in __init__)"
+
+
+def test_what_was_raised_from_another_error_is_where_it_says(user: Any) -> None:
+    assert described(error_of(user.replaces)) == "ValueError: no width (traced_user.py:15 in replaces)"
+    assert described(error_of(user.hides)) == "RuntimeError: division failed (traced_user.py:21 in hides)"
+
+
+def test_an_installed_package_is_named_where_no_frame_is_in_the_users_files(user: Any) -> None:
+    error = error_of(lambda: instantiate({"_target_": "traced_nets.build"}))
+    assert described(error) == "ValueError: bad depth (lib/site-packages/traced_nets/__init__.py:2 in build)"
+
+
+def test_a_library_that_wraps_the_error_does_not_hide_it() -> None:
+    """As where a framework raises an error of its own, without the user's frames, from the user's."""
+
+    def wrap() -> None:
+        try:
+            int("x")
+        except ValueError as error:
+            raised = RuntimeError("tracing failed")
+            raise raised.with_traceback(None) from error
+
+    error = error_of(wrap)
+    error.__traceback__ = None
+    assert location_of(error) == f"{Path(__file__).relative_to(Path.cwd())}:{wrap.__code__.co_firstlineno + 2} in wrap"
+
+
+def test_the_users_frames_that_a_compiler_keeps_beside_the_traceback(user: Any) -> None:
+    """As ``torch.compile`` does, which reads a forward without running it."""
+    error = RuntimeError("shapes differ")
+    library = f"{user.__file__.rpartition('/')[0]}/lib/site-packages/torch/linear.py"
+    error.real_stack = traceback.StackSummary.from_list(  # type: ignore[attr-defined]
+        [(user.__file__, 9, "calls", None), (library, 3, "forward", None)]
+    )
+    assert described(error) == "RuntimeError: shapes differ (traced_user.py:9 in calls)"
+
+
+def test_a_module_that_cannot_be_imported_comes_with_its_line_and_the_search_path(user: Any, tmp_path: Path) -> None:
+    Path("traced_typo.py").write_text("import json\nimport no_such_package\n")
+    said = described(error_of(lambda: instantiate({"_target_": "traced_typo.Net"})))
+    assert said.startswith(
+        "ModuleNotFoundError: No module named 'no_such_package' (traced_typo.py:2 in <module>); sys.path: "
+    )
+    assert str(tmp_path) in said
+    assert "Error locating target" not in said
+    Path("traced_typo.py").write_text("def (:\n")
+    importlib.invalidate_caches()
+    said = described(error_of(lambda: instantiate({"_target_": "traced_typo.Net"})))
+    assert said.startswith("SyntaxError: ")
+    assert said.endswith("(traced_typo.py:1)")
+
+
+def test_a_target_that_hydra_cannot_call_has_no_location(user: Any) -> None:
+    said = described(error_of(lambda: instantiate({"_target_": "traced_user.Model", "width": 3})))
+    assert said == "TypeError: Model.__init__() got an unexpected keyword argument 'width'"
+
+
+def test_an_error_that_has_no_text(user: Any) -> None:
+    assert described(error_of(user.silent)) == "Silent: (its message raised TypeError) (traced_user.py:28 in silent)"
+
+
+def test_the_message_behind_a_heading(user: Any) -> None:
+    error = RuntimeError('Error(s) in loading state_dict for Net:\n\tMissing key(s): "a.weight".\n\tsize mismatch')
+    assert described(error) == 'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s): "a.weight".'
+
+
+def test_where_a_function_is_defined(user: Any) -> None:
+    assert definition_of(user.replaces) == "traced_user.py:11 in replaces"
+    assert definition_of(len) is None

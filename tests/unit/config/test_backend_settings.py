@@ -69,26 +69,11 @@ def test_a_precision_that_a_backend_lacks_is_unsupported_and_the_default_is_meas
             "false,true",
             "onnxruntime does not support channels_last=true (only the default, false)",
         ),
-        (
-            "tensorflow",
-            "compile",
-            "false,true",
-            "tensorflow does not support compile=true (only the default, false)",
-        ),
-        (
-            "litert",
-            "precision",
-            "fp32,bf16",
-            "litert does not support precision=bf16: its converter has no bfloat16",
-        ),
-        (
-            "fake",
-            "precision",
-            "fp32,bf16",
-            "fake does not support precision=bf16 (only the default, fp32)",
-        ),
+        ("tensorflow", "compile", "false,true", "tensorflow does not support compile=true (only the default, false)"),
+        ("litert", "precision", "fp32,bf16", "litert does not support precision=bf16: its converter has no bfloat16"),
+        ("fake", "precision", "fp32,bf16", "fake does not support precision=bf16 (only the default, fp32)"),
     ],
-)
+)  # fmt: skip
 def test_values_beside_torch(backend: str, setting: str, values: str, reason: str) -> None:
     model = "model=fake" if backend == "fake" else "model=mlp"
     plan = planned(model, f"backend={backend},torch", f"backend.{setting}={values}")
@@ -203,16 +188,13 @@ def test_a_sweep_file_sets_and_sweeps_them_too(tmp_path: Path) -> None:
                 "backend.compile: 'openvin' is not true, false or a compiler. Did you mean 'openvino'? Known: inductor, openvino,"
             ],
         ),
-        (
-            ["backend=onnxruntime", "backend.opset=new"],
-            ["backend.opset: 'new' is not a whole number."],
-        ),
+        (["backend=onnxruntime", "backend.opset=new"], ["backend.opset: 'new' is not a whole number."]),
         (
             ["backend=jax,torch", "backend.compil=true,false", "batch_size=0,1"],
             ["Did you mean 'backend.compile'?", "batch_size: 0 is not a batch size"],
         ),
     ],
-)
+)  # fmt: skip
 def test_mistakes(arguments: list[str], messages: list[str]) -> None:
     with pytest.raises(UserError) as raised:
         planned(*arguments)

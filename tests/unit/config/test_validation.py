@@ -91,7 +91,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "search.subject_to": (
         [[]],
         ["latency < 5 ms", [1], {"a": "b"}],
-    ),  # conditions need a goal: tests/unit/plan/test_search_plan.py
+    ),  # conditions need a goal: tests/unit/plan/test_cluster_and_search.py
     "search.trials": ([None], [0, 1.5, "40", True]),
     "search.sampler": ([None, "TPESampler"], [1, True, ["TPESampler"]]),
     "search.seed": WHOLE_FROM_0,
@@ -253,11 +253,7 @@ def test_losses(value: Any) -> None:
             "training.optimizer: 'adamm' is not an optimizer. Did you mean 'adam'? "
             "Known: adam, adamw, momentum, none, sgd.",
         ),
-        (
-            "loss",
-            "mea",
-            "training.loss: 'mea' is not a loss. Did you mean 'mean'? Known: cross_entropy, mean, mse, own.",
-        ),
+        ("loss", "mea", "training.loss: 'mea' is not a loss. Did you mean 'mean'? Known: cross_entropy, mean, mse, own."),
         ("loss", None, "training.loss: None is not a loss. Known: cross_entropy, mean, mse, own."),
         (
             "optimizer",
@@ -266,7 +262,7 @@ def test_losses(value: Any) -> None:
         ),
         ("optimizer", {"lr": 1}, "training.optimizer._target_: None is not the dotted name of a class or function."),
     ],
-)
+)  # fmt: skip
 def test_recipes_that_cannot_be(key: str, value: Any, told: str) -> None:
     (problem,) = config_problems(with_value(f"training.{key}", value))
     assert str(problem).startswith(told)

@@ -53,16 +53,12 @@ def test_fine(modules: Path, target: str) -> None:
     ("target", "said", "nearest"),
     [
         ("MyNet", "is not the dotted name of a class or function, such as my_package.MyNet.", None),
-        (
-            "probed_raising.MyNet",
-            "cannot be imported: RuntimeError: no luck (probed_raising.py:1 in <module>).",
-            None,
-        ),
+        ("probed_raising.MyNet", "cannot be imported: RuntimeError: no luck (probed_raising.py:1 in <module>).", None),
         ("probed_fine.MyNett", "cannot be imported: probed_fine has no 'MyNett'.", "MyNet"),
         ("probed_fine.zzz", "cannot be imported: probed_fine has no 'zzz'.", None),
         ("probed_fine.SIZE", "is a int, which cannot be called; name a class or a function.", None),
     ],
-)
+)  # fmt: skip
 def test_problems(modules: Path, target: str, said: str, nearest: str | None) -> None:
     (problem,) = target_problems(KEY, target, ())
     assert (problem.key, problem.value, problem.allowed, problem.nearest) == (KEY, target, said, nearest)
