@@ -1,9 +1,4 @@
-"""How long a model's full table of layers takes, beside other profilers in the same run, and how much memory.
-
-Ratios only: each profiler counts the same model, in turns, and what others take is over what ours takes. A profiler takes part in
-a model's ratio where the MACs it reports are right: within one hundredth of ours, which are those of torch's own counter over
-shapes wherever that can count the model.
-"""
+"""How long a model's full table of layers takes, beside other profilers in the same run, and how much memory; memory beside malloc."""
 
 from __future__ import annotations
 
@@ -19,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -31,6 +28,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from support.step_memory import compiler, observed
 from sweeprof.backends.tensorflow import counting as keras_counting
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import build_on_meta
@@ -282,3 +280,42 @@ def test_a_full_count_takes_a_tenth_of_freezing_and_asking(name: str) -> None:
     ratio, without = times["frozen"] / times["ours"], times["asked"] / times["ours"]
     print(f"\n{name}: freezing and asking takes {ratio:.1f} of a full count, asking without freezing {without:.1f}")
     assert ratio > FASTER_THAN_FREEZING
+
+
+# The peak of allocations beside an independent measurement: an interposed malloc under plain torch code, see step_memory
+
+
+WITHIN = 0.02
+MODELS = ("resnet18", "vit_tiny", "swin_tiny", "densenet121", "mobilenet_v3", "lstm")
+MODES = ("inference", "training")
+MB = 1e6
+_TITLES = ("ours MB", "malloc MB", "ratio", "first MB", "estimate MB", "ratio", "kept by libraries MB")
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(compiler() is None, reason="there is no C compiler for the interposed malloc")
+@pytest.mark.skipif(
+    not (find_spec("timm") and find_spec("torchvision")), reason="timm and torchvision are not installed"
+)
+def test_the_peak_of_allocations_is_that_of_malloc(tmp_path: Path) -> None:
+    print(f"\n{'model':<14}{'mode':<11}" + "".join(f"{title:>{len(title) + 2}}" for title in _TITLES), flush=True)
+    off = {}
+    for model in MODELS:
+        for mode in MODES:
+            job = [f"support.memory_models:{model}:{mode}"]
+            (own,), (truth,) = observed("ours", job, tmp_path), observed("malloc", job, tmp_path)
+            ratio = own["peak"] / truth["peak"]
+            figures = (
+                f"{own['peak'] / MB:.1f}",
+                f"{truth['peak'] / MB:.1f}",
+                f"{ratio:.3f}",
+                f"{own['first'] / MB:.1f}",
+                f"{own['estimate'] / MB:.1f}",
+                f"{own['first'] / own['estimate']:.3f}",
+                f"{truth['kept'] / MB:.1f}",
+            )
+            cells = (f"{figure:>{len(title) + 2}}" for title, figure in zip(_TITLES, figures, strict=True))
+            print(f"{model:<14}{mode:<11}" + "".join(cells), flush=True)
+            if abs(ratio - 1) > WITHIN:
+                off[model, mode] = ratio
+    assert off == {}

@@ -16,16 +16,17 @@ import torch
 from torch import nn
 
 import sweeprof
-from support.configs import composed
+from support.fakes import composed_of
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, PhaseTimes
 
-QUICK = {
-    "protocol": "quick",
-    "protocol.warmup_s": 0.02,
-    "protocol.min_s": 0.02,
-    "protocol.max_s": 1,
-    "metrics": "layers",
-}
+QUICK = (
+    "metrics=layers",
+    "batch_size=2",
+    "protocol=quick",
+    "protocol.warmup_s=0.02",
+    "protocol.min_s=0.02",
+    "protocol.max_s=1",
+)
 MODELS = ("lenet5", "mlp", "digits_resnet")
 
 
@@ -84,9 +85,8 @@ def _sessions(count: int) -> Seen:
 
 def _sweeps(count: int, backend: str, models: tuple[str, ...], modes: tuple[str, ...]) -> Seen:
     seen = Seen()
-    configs = [
-        composed(model=model, backend=backend, mode=mode, batch_size=2, **QUICK) for model in models for mode in modes
-    ]
+    chosen = [(f"model={model}", f"mode={mode}", f"backend={backend}") for model in models for mode in modes]
+    configs = [composed_of(*words, *QUICK) for words in chosen]
     for _ in range(count):
         for config in configs:
             times = sweeprof.Profiler.from_config(config).seen("layer_times")

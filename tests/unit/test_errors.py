@@ -17,16 +17,7 @@ from sweeprof.errors import Problem, choice_problem, definition_of, described, k
 # Hints
 
 
-KEYS = [
-    "axes",
-    "batch_size",
-    "metrics",
-    "metrics.select",
-    "metrics.strict",
-    "backend.preload",
-    "backend.threads",
-    "protocol.rounds",
-]
+KEYS = "axes batch_size metrics metrics.select metrics.strict backend.preload backend.threads protocol.rounds".split()
 
 
 @pytest.mark.parametrize(
@@ -65,9 +56,8 @@ def test_exchanged_letters_are_one_slip(word: str, options: list[str], meant: st
 def test_the_suggestion_comes_before_a_list_that_stays_short() -> None:
     names = [f"family{i}/metric{j}" for i in range(20) for j in range(10)]
     message = str(choice_problem("metrics.select", "family7/metrc3", "metric", names))
-    assert message.startswith(
-        "metrics.select: 'family7/metrc3' is not a metric. Did you mean 'family7/metric3'? Known: "
-    )
+    said = "metrics.select: 'family7/metrc3' is not a metric. Did you mean 'family7/metric3'? Known: "
+    assert message.startswith(said)
     assert message.endswith(" and 192 more.")
     assert len(message) < 300
 
@@ -135,20 +125,28 @@ def error_of(call: Callable[[], object]) -> BaseException:
     return error
 
 
-def test_the_deepest_frame_of_the_users_code_is_named(user: Any) -> None:
-    error = error_of(lambda: instantiate({"_target_": "traced_user.Model", "text": "{"}))
-    said = "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
-    assert described(error) == f"{said} (traced_user.py:6 in __init__)"
-
-
-def test_what_was_raised_from_another_error_is_where_it_says(user: Any) -> None:
-    assert described(error_of(user.replaces)) == "ValueError: no width (traced_user.py:15 in replaces)"
-    assert described(error_of(user.hides)) == "RuntimeError: division failed (traced_user.py:21 in hides)"
-
-
-def test_an_installed_package_is_named_where_no_frame_is_in_the_users_files(user: Any) -> None:
-    error = error_of(lambda: instantiate({"_target_": "traced_nets.build"}))
-    assert described(error) == "ValueError: bad depth (lib/site-packages/traced_nets/__init__.py:2 in build)"
+@pytest.mark.parametrize(
+    ("target", "arguments", "said"),
+    [
+        (
+            *("traced_user.Model", {"text": "{"}),
+            "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1) "
+            "(traced_user.py:6 in __init__)",
+        ),
+        ("traced_user.replaces", {}, "ValueError: no width (traced_user.py:15 in replaces)"),
+        ("traced_user.hides", {}, "RuntimeError: division failed (traced_user.py:21 in hides)"),
+        ("traced_user.silent", {}, "Silent: (its message raised TypeError) (traced_user.py:28 in silent)"),
+        # An installed package is named where no frame is in the user's files.
+        ("traced_nets.build", {}, "ValueError: bad depth (lib/site-packages/traced_nets/__init__.py:2 in build)"),
+        # Where Hydra cannot call the target.
+        (
+            *("traced_user.Model", {"width": 3}),
+            "TypeError: Model.__init__() got an unexpected keyword argument 'width'",
+        ),
+    ],
+)
+def test_the_deepest_frame_of_the_users_code_is_named(user: Any, target: str, arguments: Any, said: str) -> None:
+    assert described(error_of(lambda: instantiate({"_target_": target, **arguments}))) == said
 
 
 def test_a_library_that_wraps_the_error_does_not_hide_it() -> None:
@@ -170,18 +168,16 @@ def test_the_users_frames_that_a_compiler_keeps_beside_the_traceback(user: Any) 
     """As ``torch.compile`` does, which reads a forward without running it."""
     error = RuntimeError("shapes differ")
     library = f"{user.__file__.rpartition('/')[0]}/lib/site-packages/torch/linear.py"
-    error.real_stack = traceback.StackSummary.from_list(  # type: ignore[attr-defined]
-        [(user.__file__, 9, "calls", None), (library, 3, "forward", None)]
-    )
+    frames = [(user.__file__, 9, "calls", None), (library, 3, "forward", None)]
+    error.real_stack = traceback.StackSummary.from_list(frames)  # type: ignore[attr-defined]
     assert described(error) == "RuntimeError: shapes differ (traced_user.py:9 in calls)"
 
 
 def test_a_module_that_cannot_be_imported_comes_with_its_line_and_the_search_path(user: Any, tmp_path: Path) -> None:
     Path("traced_typo.py").write_text("import json\nimport no_such_package\n")
     said = described(error_of(lambda: instantiate({"_target_": "traced_typo.Net"})))
-    assert said.startswith(
-        "ModuleNotFoundError: No module named 'no_such_package' (traced_typo.py:2 in <module>); sys.path: "
-    )
+    missing = "ModuleNotFoundError: No module named 'no_such_package' (traced_typo.py:2 in <module>); sys.path: "
+    assert said.startswith(missing)
     assert str(tmp_path) in said
     assert "Error locating target" not in said
     Path("traced_typo.py").write_text("def (:\n")
@@ -189,15 +185,6 @@ def test_a_module_that_cannot_be_imported_comes_with_its_line_and_the_search_pat
     said = described(error_of(lambda: instantiate({"_target_": "traced_typo.Net"})))
     assert said.startswith("SyntaxError: ")
     assert said.endswith("(traced_typo.py:1)")
-
-
-def test_a_target_that_hydra_cannot_call_has_no_location(user: Any) -> None:
-    said = described(error_of(lambda: instantiate({"_target_": "traced_user.Model", "width": 3})))
-    assert said == "TypeError: Model.__init__() got an unexpected keyword argument 'width'"
-
-
-def test_an_error_that_has_no_text(user: Any) -> None:
-    assert described(error_of(user.silent)) == "Silent: (its message raised TypeError) (traced_user.py:28 in silent)"
 
 
 def test_the_message_behind_a_heading(user: Any) -> None:

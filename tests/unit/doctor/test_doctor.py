@@ -20,6 +20,22 @@ from sweeprof.results.statistics import ratio_interval
 # Machines
 
 
+CPU, NODE = "sys/devices/system/cpu", "sys/devices/system/node"
+LAPTOP = {
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave",
+    f"{CPU}/intel_pstate/no_turbo": "0",
+    f"{CPU}/smt/active": "1",
+    f"{NODE}/node0/cpulist": "0",
+    f"{NODE}/node1/cpulist": "1",
+}
+SERVER = {
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
+    f"{CPU}/cpufreq/boost": "0",
+    f"{CPU}/smt/active": "0",
+    "proc/driver/nvidia/gpus/0000:17:00.0/information": "Model: \t NVIDIA H100\nGPU UUID: \t GPU-aa\n",
+}
+
+
 def machine(root: Path, files: dict[str, str]) -> dict[str, Finding]:
     for name, content in files.items():
         path = root / name
@@ -29,18 +45,8 @@ def machine(root: Path, files: dict[str, str]) -> dict[str, Finding]:
 
 
 def test_a_laptop_as_it_comes(tmp_path: Path) -> None:
-    found = machine(
-        tmp_path,
-        {
-            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave",
-            "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
-            "sys/devices/system/cpu/smt/active": "1",
-            "sys/devices/system/node/node0/cpulist": "0",
-            "sys/devices/system/node/node1/cpulist": "1",
-        },
-    )
-    distorting = {name for name, finding in found.items() if finding.distorts}
-    assert distorting == {"frequency governor", "turbo"}
+    found = machine(tmp_path, LAPTOP)
+    assert {name for name, finding in found.items() if finding.distorts} == {"frequency governor", "turbo"}
     commands = {name: finding.advice.command for name, finding in found.items() if finding.advice}
     assert commands["frequency governor"] == "sudo cpupower frequency-set --governor performance"
     assert commands["turbo"] == "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo"
@@ -49,22 +55,13 @@ def test_a_laptop_as_it_comes(tmp_path: Path) -> None:
 
 
 def test_a_tuned_server(tmp_path: Path) -> None:
-    found = machine(
-        tmp_path,
-        {
-            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance",
-            "sys/devices/system/cpu/cpufreq/boost": "0",
-            "sys/devices/system/cpu/smt/active": "0",
-            "proc/driver/nvidia/gpus/0000:17:00.0/information": "Model: \t NVIDIA H100\nGPU UUID: \t GPU-aa\n",
-        },
-    )
+    found = machine(tmp_path, SERVER)
     assert not any(finding.distorts for finding in found.values())
     assert (found["turbo"].value, found["two threads a core (SMT)"].value) == ("no", "no")
     assert {name for name, finding in found.items() if finding.advice} == {"threads"}
     assert found["0"].value == "NVIDIA H100 (GPU-aa)"
 
 
-@pytest.mark.parametrize(("quota", "threads"), [("50000", 1), ("100000", 1)])
 def test_a_container_with_a_quota(tmp_path: Path, quota: str, threads: int) -> None:
     files = {
         "proc/self/cgroup": "0::/\n",
@@ -124,10 +121,8 @@ def test_processes_that_fail_are_a_row_with_a_reason(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("source", "advised"), [("tsc", False), ("hpet", True), (None, False)])
 def test_a_clock_that_asks_the_kernel(tmp_path: Path, source: str | None, advised: bool) -> None:
-    if source:
-        file = tmp_path / "sys/devices/system/clocksource/clocksource0/current_clocksource"
-        file.parent.mkdir(parents=True)
-        file.write_text(source)
+    files = {"sys/devices/system/clocksource/clocksource0/current_clocksource": source} if source else {}
+    machine(tmp_path, files)
     found = {finding.name: finding for finding in doctor.clock(tmp_path)}
     assert (found["source"].advice is not None) == advised
     assert (found["source"].reason is None) == (source is not None)
