@@ -1,4 +1,4 @@
-"""How long a model's full table of layers takes, beside other profilers in the same run, and how much memory; memory beside malloc."""
+"""How long a model's full table of layers takes, beside other profilers in the same run, and how much memory."""
 
 from __future__ import annotations
 

@@ -162,6 +162,12 @@ FRAMEWORKS_BY_FOLDER = {
     "datasets/source.py": {"hydra"},
     "run/resume.py": {"omegaconf"},
     "targets.py": {"hydra"},
+    "cli/run.py": {"hydra", "omegaconf"},
+    "run/sweeper.py": {"hydra", "omegaconf"},
+    "config/overrides.py": {"hydra", "omegaconf"},
+    "config/errors.py": {"hydra", "omegaconf"},
+    "plan/compose.py": {"hydra", "omegaconf"},
+    "plan/sweep_file.py": {"hydra", "omegaconf"},
     **dict.fromkeys(
         ("cli/run.py", "run/sweeper.py", "config/overrides.py", "config/errors.py"), {"hydra", "omegaconf"}
     ),
