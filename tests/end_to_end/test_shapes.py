@@ -108,17 +108,13 @@ CASES = {
         left_out=("batch_size=2",),
         files={"sweep/settings": BASE + SETTINGS},
     ),
-    "duplicates": Case(
-        "axes: {batch_size: [1, 2, 2]}\ngrids: [{}, {axes: {batch_size: [2, 3]}}]", "batch_size", [1, 2, 3]
-    ),
-    "hash-like values": Case(
-        f"axes: {{model.fake.tag: ['9e51464034', abc]}}\n{OPEN}", "model.fake.tag", ["9e51464034", "abc"]
-    ),
+    "duplicates": Case("axes: {batch_size: [1, 2, 2]}\ngrids: [{}, {axes: {batch_size: [2, 3]}}]", "batch_size", [1, 2, 3]),
+    "hash-like values": Case(f"axes: {{model.fake.tag: ['9e51464034', abc]}}\n{OPEN}", "model.fake.tag", ["9e51464034", "abc"]),
     "hash-like values on the command line": Case(
         *(OPEN, "model.fake.tag", ["9e51464034", "123e999", "1e5"]),
         ("model.fake.tag=9e51464034,123e999,'1e5'", "name=9e51464034"),
     ),
-}
+}  # fmt: skip
 
 
 def written(folder: Path, case: Case) -> list[str]:

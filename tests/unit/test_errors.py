@@ -139,12 +139,9 @@ def error_of(call: Callable[[], object]) -> BaseException:
         # An installed package is named where no frame is in the user's files.
         ("traced_nets.build", {}, "ValueError: bad depth (lib/site-packages/traced_nets/__init__.py:2 in build)"),
         # Where Hydra cannot call the target.
-        (
-            *("traced_user.Model", {"width": 3}),
-            "TypeError: Model.__init__() got an unexpected keyword argument 'width'",
-        ),
+        (*("traced_user.Model", {"width": 3}), "TypeError: Model.__init__() got an unexpected keyword argument 'width'"),
     ],
-)
+)  # fmt: skip
 def test_the_deepest_frame_of_the_users_code_is_named(user: Any, target: str, arguments: Any, said: str) -> None:
     assert described(error_of(lambda: instantiate({"_target_": target, **arguments}))) == said
 

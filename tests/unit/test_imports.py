@@ -168,10 +168,6 @@ FRAMEWORKS_BY_FOLDER = {
     "config/errors.py": {"hydra", "omegaconf"},
     "plan/compose.py": {"hydra", "omegaconf"},
     "plan/sweep_file.py": {"hydra", "omegaconf"},
-    **dict.fromkeys(
-        ("cli/run.py", "run/sweeper.py", "config/overrides.py", "config/errors.py"), {"hydra", "omegaconf"}
-    ),
-    **dict.fromkeys(("plan/compose.py", "plan/sweep_file.py"), {"hydra", "omegaconf"}),
 }
 
 

@@ -302,9 +302,7 @@ def test_what_is_no_dataset() -> None:
         Synthetic((3,), high=7),
         Data(samples(TOKENS, LABELS), dtype="int64"),
         Data(samples((TOKENS, MASK), LABELS)),
-        Data(
-            samples({"ids": TOKENS, "image": np.zeros((8, 3, 4, 4))}, {"start": LABELS, "end": LABELS}), channel_axis=1
-        ),
+        Data(samples({"ids": TOKENS, "image": np.zeros((8, 3, 4, 4))}, {"start": LABELS, "end": LABELS}), channel_axis=1),
         Data(Split([TOKENS[0], TOKENS[1, :2]], [0, 1], Pad())),
         Data(samples(TOKENS, [0] * 8)),
         Data(samples(TOKENS.astype(np.float16), np.zeros((8, 2)))),
@@ -312,7 +310,7 @@ def test_what_is_no_dataset() -> None:
         Data(samples(np.zeros((2, 4), np.complex64), None)),
         Data(samples(np.zeros((2, 0, 4), np.float32), None), sample_shape=[0, 4]),
     ],
-)
+)  # fmt: skip
 def test_data_as_they_should_be(data: Any) -> None:
     split = checked_split(data, "test")
     assert len(split) > 0

@@ -113,13 +113,9 @@ NO_MODULE = "cannot be imported: ModuleNotFoundError: No module named"
         ("probed_fine.zzz", "cannot be imported: probed_fine has no 'zzz'.", None),
         ("probed_fine.SIZE", "is a int, which cannot be called; name a class or a function.", None),
         ("no_such_module.MyNet", f"{NO_MODULE} 'no_such_module'; sys.path: {{}}", None),
-        (
-            "probed_importing.MyNet",
-            f"{NO_MODULE} 'no_such_package' (probed_importing.py:2 in <module>); sys.path: {{}}",
-            None,
-        ),
+        ("probed_importing.MyNet", f"{NO_MODULE} 'no_such_package' (probed_importing.py:2 in <module>); sys.path: {{}}", None),
     ],
-)
+)  # fmt: skip
 def test_problems(modules: Path, target: str, said: str, nearest: str | None) -> None:
     (problem,) = target_problems(KEY, target, ())
     assert (problem.key, problem.value, problem.nearest) == (KEY, target, nearest)
