@@ -172,7 +172,7 @@ def planned_sweeps() -> Iterator[Any]:
 
 
 @pytest.mark.usefixtures("described_here")
-@pytest.mark.parametrize("document", planned_sweeps())
+@pytest.mark.parametrize("document", list(planned_sweeps()))
 def test_sweeps_can_be_planned_as_they_are_written(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
