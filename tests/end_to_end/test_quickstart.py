@@ -95,12 +95,6 @@ def test_both_frameworks_answer_alike_and_well(table: pd.DataFrame) -> None:
     assert (table.loc[table["backend"] == "tensorflow", "quality/agreement"] > 0).all()
 
 
-def test_times_are_consistent_with_each_other(table: pd.DataFrame) -> None:
-    assert (table["latency/forward"] / table["batch_size"]).to_numpy() == pytest.approx(table["latency/per_sample"])
-    rates = (table["batch_size"] / table["latency/forward"]).to_numpy()
-    assert rates == pytest.approx(table["throughput/samples_per_s"])
-
-
 def test_the_memory_of_a_model_is_beside_that_of_the_whole_process(table: pd.DataFrame) -> None:
     assert (table["memory/rss_peak_bytes"] > 50 * 2**20).all()
     assert (table["memory/added_bytes"] > table["size/params_bytes"]).all()
@@ -138,14 +132,6 @@ def test_records_are_complete(records: list[dict[str, Any]], table: pd.DataFrame
     assert statistics.geometric_mean(medians) == pytest.approx(latency["mlp", "torch", "cpu", 1])
     assert all(len(timing["samples"]) >= 10 for timing in rounds)
     assert all(timing["first_step_s"] not in timing["samples"] for timing in rounds)
-
-
-def test_percentiles_are_given_only_where_the_samples_support_them(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        detail = row["cells"]["latency/forward"]["measurement"]["detail"]
-        for percentile, needed in ((90, 29), (95, 59), (99, 299)):
-            given = detail[f"p{percentile}"]
-            assert given == f"n<{needed}" if detail["n"] < needed else detail["min"] <= given <= detail["max"]
 
 
 def test_the_folder_holds_what_was_promised(folder: Path) -> None:

@@ -92,13 +92,6 @@ def test_what_it_names_can_be_called(target: str) -> None:
     assert callable(getattr(importlib.import_module(module), name))
 
 
-@pytest.mark.parametrize("group", ["model", "dataset", "backend", "metrics", "protocol", "device", "tracking"])
-def test_every_default_is_an_option(group: str) -> None:
-    defaults = OmegaConf.load(CONF / "config.yaml").defaults
-    (chosen,) = [entry[group] for entry in defaults if not isinstance(entry, str) and group in entry]
-    assert (CONF / group / f"{chosen}.yaml").is_file()
-
-
 def test_the_first_override_in_a_comment_can_be_read() -> None:
     """``mode=eager`` and the like, wherever a comment offers one."""
     parser = OverridesParser.create()

@@ -199,10 +199,13 @@ def test_shards_keep_pairs_together_and_lose_nothing(grid: dict[str, list[Any]],
     assert all(list(shard) == [c.id for c in combinations if c.id in shard] for shard in shards)
 
 
-def test_shards_are_alike_in_size_and_without_what_cannot_be_measured() -> None:
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 10])
+def test_shards_are_alike_in_size_and_without_what_cannot_be_measured(count: int) -> None:
     combinations = [combination(f"c{i}", batch_size=i) for i in range(10)]
-    shards = in_shards([*combinations, combination("cx", unsupported="no builder")], {"backend": "torch"}, 4)
-    assert sorted(len(shard) for shard in shards) == [2, 2, 3, 3]
+    shards = in_shards([*combinations, combination("cx", unsupported="no builder")], {"backend": "torch"}, count)
+    sizes = [len(shard) for shard in shards]
+    assert (len(sizes), sum(sizes), max(sizes) - min(sizes)) == (count, 10, int(10 % count > 0))
+    assert [id for shard in shards for id in shard] == [c.id for c in combinations]
 
 
 def test_a_plan_survives_json() -> None:
