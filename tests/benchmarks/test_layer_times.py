@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -45,8 +45,7 @@ class Spent(NamedTuple):
     processor: float
 
 
-@dataclass(frozen=True)
-class Reported:
+class Reported(NamedTuple):
     """One phase of one step with a profiler."""
 
     spent: float
@@ -57,8 +56,7 @@ class Reported:
     """What is reported for the model, over the same; None where nothing is."""
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """The same phase of two steps: without a profiler, in seconds, and with it."""
 
     plain: float
@@ -73,8 +71,7 @@ Step = Callable[[nn.Module, torch.Tensor], Reported]
 """A step to warm up, and one that counts, in one session of a profiler."""
 
 
-@dataclass(frozen=True)
-class LayerProfiler:
+class LayerProfiler(NamedTuple):
     """A profiler."""
 
     name: str
@@ -248,33 +245,12 @@ def _by_moduleprofiler(module: nn.Module, given: torch.Tensor) -> Reported:
     return Reported(whole.processor, parts / whole.wall, seconds["inner"] / whole.wall)
 
 
-class _Hooks:
-    """nnprofiler's way: four hooks on every leaf, a stamp of the processor's clock in each, the last call of a module only.
-
-    It is on no package index. It reports nothing without a backward; what its stamps say of a forward is taken all the same.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self._handles: list[Any] = []
-        self._stamps: list[dict[str, int]] = []
-        for leaf in _leaves(module):
-            stamps: dict[str, int] = {}
-            self._stamps.append(stamps)
-            self._handles += [
-                leaf.register_forward_pre_hook(_stamp(stamps, "forward begin")),
-                leaf.register_forward_hook(_stamp(stamps, "forward end")),
-                leaf.register_full_backward_pre_hook(_stamp(stamps, "backward begin")),
-                leaf.register_full_backward_hook(_stamp(stamps, "backward end")),
-            ]
-
-    def seconds(self, phase: str) -> float:
-        """Of all leaves; one whose end is not after its beginning is left out."""
-        spans = (stamps.get(f"{phase} end", 0) - stamps.get(f"{phase} begin", 0) for stamps in self._stamps)
-        return sum(max(0, span) for span in spans) / 1e9
-
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+_HOOKS: dict[str, Callable[..., Any]] = {
+    "forward begin": nn.Module.register_forward_pre_hook,
+    "forward end": nn.Module.register_forward_hook,
+    "backward begin": nn.Module.register_full_backward_pre_hook,
+    "backward end": nn.Module.register_full_backward_hook,
+}
 
 
 def _stamp(stamps: dict[str, int], name: str) -> Callable[..., None]:
@@ -285,13 +261,24 @@ def _stamp(stamps: dict[str, int], name: str) -> Callable[..., None]:
 
 
 def _by_hooks(phase: Phase, name: str, module: nn.Module, given: torch.Tensor) -> Reported:
-    hooks = _Hooks(module)
+    """nnprofiler's way: four hooks on every leaf, a stamp of the processor's clock in each, the last call of a module only.
+
+    It is on no package index. It reports nothing without a backward; what its stamps say of a forward is taken all the same.
+    A leaf whose end is not after its beginning is left out.
+    """
+    handles: list[Any] = []
+    leaves: list[dict[str, int]] = []
+    for leaf in _leaves(module):
+        leaves.append({})
+        handles += [register(leaf, _stamp(leaves[-1], kind)) for kind, register in _HOOKS.items()]
     try:
         phase(module, given)
         whole = phase(module, given).processor
-        return Reported(whole, hooks.seconds(name) / whole)
+        spans = [stamps.get(f"{name} end", 0) - stamps.get(f"{name} begin", 0) for stamps in leaves]
+        return Reported(whole, sum(max(0, span) for span in spans) / 1e9 / whole)
     finally:
-        hooks.remove()
+        for handle in handles:
+            handle.remove()
 
 
 OURS = LayerProfiler("sweeprof", partial(_ours, "inference"), partial(_ours, "training"))
@@ -346,8 +333,7 @@ class Ratios:
         return abs(self.parts - 1)
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """A profiler with its model."""
 
     name: str
@@ -479,8 +465,7 @@ def vit() -> Any:
     return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(x)))
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(NamedTuple):
     """A model and one batch."""
 
     make: Callable[[], Any]
@@ -539,7 +524,7 @@ REPEATED = 3
 @pytest.mark.timeout(300)
 def test_layers_take_as_long_as_when_they_run_alone() -> None:
     """Alone a layer finds its inputs and its weights in the caches; the quickest of many calls each, whatever else runs."""
-    timed = replace(MODELS["LeNet-5"], shape=(64, 28, 28, 1))
+    timed = MODELS["LeNet-5"]._replace(shape=(64, 28, 28, 1))
     times, _ = layer_times(timed, "function", trains=False, attempts=3)
     model = timed.make()
     shapes = {layer.name: (timed.shape[0], *layer.input.shape[1:]) for layer in model.layers}

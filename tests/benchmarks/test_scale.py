@@ -141,9 +141,9 @@ def grown(folder: Folder) -> Folder:
     target.plan.write_text(json.dumps(whole.to_dict()))
     for combination, found in more:
         (target.records / combination.id).mkdir()
-        of = {"combination_id": combination.id, "axes": combination.axes, "config": combination.config}
         for record in found:
-            like = dataclasses.replace(record, **of)
+            id, axes, config = combination.id, combination.axes, combination.config
+            like = dataclasses.replace(record, combination_id=id, axes=axes, config=config)
             # Without the sync that a record of a real trial deserves.
             (target.records / like.file_name).write_text(json.dumps(like.to_dict()))
     return target
