@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,7 @@ def _our_loops(call: Callable[[int], object], sample_s: float) -> tuple[int, flo
     """As :func:`sweeprof.measuring.timing.measure` finds them, and the seconds that took."""
     spent = 0.0
     for loops in (2**power for power in itertools.count()):
-        lasted = lasting(lambda loops=loops: call(loops))
+        lasted = lasting(partial(call, loops))
         spent += lasted
         if lasted >= sample_s:
             return loops, spent
@@ -180,7 +181,7 @@ def _race(pair: Pair, protocol: Protocol) -> tuple[float, float]:
     while min(given) < budget:
         which = 0 if given[0] <= given[1] else 1
         loops = kinds[which][0]
-        lasted = lasting(lambda loops=loops: call(loops)) if which == 0 else pair.timer._timeit(loops)
+        lasted = lasting(partial(call, loops)) if which == 0 else pair.timer._timeit(loops)
         samples[which].append((lasted / loops, loops))
         given[which] += lasted
     found = [_seconds_to_precision(spent, taken) for (_, spent), taken in zip(kinds, samples, strict=True)]

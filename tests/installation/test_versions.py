@@ -48,7 +48,8 @@ class Installed:
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run ``python ARGUMENTS``; return what it prints."""
         variables = {name: value for name, value in environment(self.cwd).items() if name != "PYTHONPATH"}
-        command, output = [self.python, *arguments], subprocess.STDOUT
+        command: list[str | Path] = [self.python, *arguments]
+        output = subprocess.STDOUT
         done = subprocess.run(
             command,
             cwd=self.cwd,

@@ -198,7 +198,7 @@ def attributes_of_os(file: Path) -> Iterator[str]:
 
 def environment_writes(file: Path) -> set[str]:
     """A child's environment is a dictionary of its own (run/fork_server.py), and no change to this process's."""
-    found = set()
+    found: set[str] = set()
     writing = r"os\.(putenv|unsetenv|environ\.(update|setdefault|pop|clear|popitem|__setitem__))"
     for node in nodes_of(file):
         if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.AnnAssign):

@@ -159,9 +159,9 @@ def generated(seed: int) -> Sweep:
         begin = []  # so that the experiment chooses
     arguments = [*BASE, *begin]
     for key in given:
-        values = axes.get(key, [FIXED.get(key)])
+        own = axes[key] if key in axes else [FIXED[key]]
         plus = "+" if key in ("exp", "speed", "opt@model.fake.opt") else ""
-        arguments.append(f"{plus}{key}={','.join(value if key in GROUPS else text(value) for value in values)}")
+        arguments.append(f"{plus}{key}={','.join(value if key in GROUPS else text(value) for value in own)}")
     files = dict(FILES)
     file: dict[str, Any] = {}
     rows: list[list[tuple[str, Any]]] = [[]]
@@ -186,8 +186,8 @@ def generated(seed: int) -> Sweep:
     points = []
     for row in rows:
         for values in itertools.product(*(axes[key] for key in given if key in axes)):
-            own = iter(values)
-            late = [line(key, next(own) if key in axes else FIXED[key]) for key in given]
+            left = iter(values)
+            late = [line(key, next(left) if key in axes else FIXED[key]) for key in given]
             # Hydra applies what a file gives the axes before what the command line says.
             of_file = [line(key, value) for key, value in row]
             points.append([*BASE, *begin, *of_file, *late])

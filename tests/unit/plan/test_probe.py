@@ -195,6 +195,6 @@ def test_devices_are_those_of_the_host_and_the_backend() -> None:
     assert problem.allowed == "is not a device of this host. Known: cpu."
     backend = fake_config()["backend"]
     assert device_problem(backend, "cpu") is None
-    problem = device_problem(backend, "cpus")
-    assert problem is not None
-    assert problem.nearest == "cpu"
+    misspelt = device_problem(backend, "cpus")
+    assert misspelt is not None
+    assert misspelt.nearest == "cpu"
