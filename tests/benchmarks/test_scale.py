@@ -149,15 +149,19 @@ def grown(folder: Folder) -> Folder:
     return target
 
 
+PEAK = "peak = 1024 * int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
+"""The peak of the resident set in bytes; ru_maxrss of a new process begins with that of the one that started it."""
+
+
 def reported(folder: Folder) -> tuple[float, int]:
     """Seconds and peak memory of making every report, in a process of its own."""
     program = (
-        "import sys, pathlib, resource\n"
+        "import sys, pathlib\n"
         "from sweeprof.storage import Folder\n"
         "from sweeprof.run.comparison import comparison_of, write_reports\n"
         "folder = Folder(pathlib.Path(sys.argv[1]))\n"
         "write_reports(folder, comparison_of(folder))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+        f"{PEAK}\nprint(peak)\n"
     )
     begin = time.monotonic()
     printed = printed_by(program, environment(folder.path), str(folder.path))
@@ -174,16 +178,16 @@ def printed_by(program: str, variables: dict[str, str], *arguments: str) -> str:
 # Planning: processor seconds and memory of the driver, for values and for config groups
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = """
-import json, resource, sys, time
+PROGRAM = f"""
+import json, sys, time
 from pathlib import Path
 from support.planning import composer
 begin = time.process_time()
 plan = composer(sys.argv[2:], Path(sys.argv[1])).plan()
 seconds = time.process_time() - begin
 text = json.dumps(plan.to_dict())
-rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([len(plan.combinations), seconds, rss, len(text) / 1e6]))
+{PEAK}
+print(json.dumps([len(plan.combinations), seconds, peak / 2**20, len(text) / 1e6]))
 """
 SLOWDOWNS = "backend.slowdown=1.0,2.0,3.0,4.0"
 MODELS = f"model={','.join(f'm{i}' for i in range(25))}"
