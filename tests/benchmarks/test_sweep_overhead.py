@@ -201,7 +201,8 @@ def fork_s(tmp_path: Path, backend: str) -> float:
 
 def import_s(backend: str) -> float:
     """From starting an interpreter until it has imported what the fork server imports, median of three."""
-    modules = ", ".join(plan.preload(composed_of(f"backend={backend}", "model=mlp"), "timing"))
+    preloaded = plan.preload(composed_of(f"backend={backend}", "model=mlp"), "timing")
+    modules = ", ".join(name.partition(":")[0] for name in preloaded)
     command = [sys.executable, "-c", f"import {modules}"]
     return median(lasting(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
 

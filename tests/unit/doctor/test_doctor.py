@@ -62,6 +62,7 @@ def test_a_tuned_server(tmp_path: Path) -> None:
     assert found["0"].value == "NVIDIA H100 (GPU-aa)"
 
 
+@pytest.mark.parametrize(("quota", "threads"), [("50000", 1), ("100000", 1)])
 def test_a_container_with_a_quota(tmp_path: Path, quota: str, threads: int) -> None:
     files = {
         "proc/self/cgroup": "0::/\n",
