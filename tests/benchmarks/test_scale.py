@@ -158,7 +158,8 @@ def reported(folder: Folder) -> tuple[float, int]:
     program = (
         "import sys, pathlib\n"
         "from sweeprof.storage import Folder\n"
-        "from sweeprof.run.comparison import comparison_of, write_reports\n"
+        "from sweeprof.run.comparison import comparison_of\n"
+        "from sweeprof.run.reports import write_reports\n"
         "folder = Folder(pathlib.Path(sys.argv[1]))\n"
         "write_reports(folder, comparison_of(folder))\n"
         f"{PEAK}\nprint(peak)\n"
