@@ -1,16 +1,18 @@
-"""Models to count: timm's and torchvision's where they can be imported, otherwise small ones of the same kinds."""
+"""Models that are counted and timed: timm's and torchvision's, the zoo's, and some whose layers are large, many or small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import torch
 from published.models import timm_models, torchvision_models
 from torch import nn
+from torch.nn import functional
 
-from support.peer_models import LeNet5, ResNet18C100, SingleInputNet
+from support.peer_models import ResNet18C100
 from sweeprof.zoo.digits_resnet import torch_model as digits_resnet
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 from sweeprof.zoo.mlp import torch_model as mlp
@@ -38,38 +40,24 @@ class Made:
 
 
 @cache
-def benchmark_models() -> tuple[Made, ...]:
-    """At least thirty."""
-    try:
-        wanted = {("timm", name) for name in _TIMM} | {("torchvision", name) for name in _TORCHVISION}
-        return tuple(
-            Made(f"{m.source} {m.name}", m.make, (1, m.channels, m.size, m.size))
-            for m in (*timm_models(), *torchvision_models())
-            if (m.source, m.name) in wanted
-        )
-    except ImportError:
-        return _own()
-
-
-def timed_models() -> tuple[Made, ...]:
-    """Five to be timed: the zoo's, a ResNet and a ViT."""
-    digits = (64, 1, 32, 32)
-    return (
-        Made("lenet5", lenet5, digits),
-        Made("mlp", mlp, digits),
-        Made("digits_resnet", digits_resnet, digits),
-        Made("resnet18", ResNet18C100, (1, 3, 32, 32)),
-        Made("vit", ViT, (1, 3, 64, 64)),
+def counted_models() -> tuple[Made, ...]:
+    """Forty."""
+    wanted = {("timm", name) for name in _TIMM} | {("torchvision", name) for name in _TORCHVISION}
+    return tuple(
+        Made(f"{m.source} {m.name}", m.make, (1, m.channels, m.size, m.size))
+        for m in (*timm_models(), *torchvision_models())
+        if (m.source, m.name) in wanted
     )
 
 
-class ViT(nn.Module):
+class SmallViT(nn.Module):
     """Patches of 8 × 8, four encoder layers of width 128."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, 128, 8, 8)
-        self.encoder = _encoder(4, 128)
+        layer = nn.TransformerEncoderLayer(128, 4, 4 * 128, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
         self.head = nn.Linear(128, 100)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -78,36 +66,135 @@ class ViT(nn.Module):
         return logits
 
 
-def _own() -> tuple[Made, ...]:
-    made = [
-        Made("lenet5", LeNet5, (1, 1, 32, 32)),
-        Made("single input", SingleInputNet, (1, 1, 28, 28)),
-        Made("resnet18, functional", ResNet18C100, (1, 3, 32, 32)),
-        Made("resnet18, modules", lambda: ResNet18C100(module_relu=True), (1, 3, 32, 32)),
-    ]
-    for depth in (2, 4, 8, 16, 32):
-        for width in (16, 64):
-            made.append(Made(f"cnn {depth} × {width}", _bind(_cnn, depth, width), (1, 3, 64, 64)))
-            made.append(Made(f"mlp {depth} × {width}", _bind(_mlp, depth, width), (1, width)))
-            made.append(Made(f"encoder {depth} × {width}", _bind(_encoder, depth, width), (1, 64, width)))
-    return tuple(made)
+DIGITS = (64, 1, 32, 32)
+TIMED = (
+    Made("lenet5", lenet5, DIGITS),
+    Made("mlp", mlp, DIGITS),
+    Made("digits_resnet", digits_resnet, DIGITS),
+    Made("resnet18", ResNet18C100, (1, 3, 32, 32)),
+    Made("vit", SmallViT, (1, 3, 64, 64)),
+)
 
 
-def _bind(make: Callable[[int, int], nn.Module], depth: int, width: int) -> Callable[[], nn.Module]:
-    return lambda: make(depth, width)
+# Models whose layers are timed: large layers, many of them, and layers so small that probes hurt most
 
 
-def _cnn(depth: int, width: int) -> nn.Module:
-    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1)]
-    for _ in range(depth):
-        layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+@dataclass(frozen=True)
+class Layered:
+    """A model, the shape of its input, and how many steps make a turn."""
+
+    name: str
+    make: Callable[[bool], nn.Module]
+    """Told whether activations and additions may work in place."""
+    shape: tuple[int, ...]
+    params: int
+    """As published, for those that are somebody's."""
+    steps: int
 
 
-def _mlp(depth: int, width: int) -> nn.Module:
-    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(depth)))
+class Residual(nn.Module):
+    """ResNet's basic block."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, in_place: bool) -> None:
+        super().__init__()
+        self.in_place = in_place
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=in_place)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        identity = x if self.downsample is None else self.downsample(x)
+        x = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        if self.in_place:
+            x += identity
+        else:
+            x = x + identity
+        out: torch.Tensor = self.relu(x)
+        return out
 
 
-def _encoder(depth: int, width: int) -> nn.Module:
-    layer = nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True)
-    return nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+def resnet18(in_place: bool) -> nn.Module:
+    """ResNet-18 for images of 224 × 224, layer for layer as torchvision has it."""
+    blocks = []
+    for inputs, outputs in pairwise((64, 64, 128, 256, 512)):
+        blocks.append(Residual(inputs, outputs, 1 if inputs == outputs else 2, in_place))
+        blocks.append(Residual(outputs, outputs, 1, in_place))
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=in_place),
+        nn.MaxPool2d(3, 2, 1),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, 1000),
+    )
+
+
+class Attention(nn.Module):
+    """Self-attention; what is between its two layers runs in no module of its own."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, tokens, width = x.shape
+        query, key, value = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = functional.scaled_dot_product_attention(query, key, value)
+        out: torch.Tensor = self.proj(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return out
+
+
+class Encoder(nn.Module):
+    """A block of a vision transformer."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attn(self.norm1(x))
+        out: torch.Tensor = x + self.mlp(self.norm2(x))
+        return out
+
+
+class TinyViT(nn.Module):
+    """ViT-Ti/16 for images of 224 × 224, as timm's vit_tiny_patch16_224."""
+
+    def __init__(self, width: int = 192, heads: int = 3, depth: int = 12) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.position = nn.Parameter(torch.zeros(1, 197, width))
+        self.blocks = nn.Sequential(*(Encoder(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1) + self.position
+        out: torch.Tensor = self.head(self.norm(self.blocks(x))[:, 0])
+        return out
+
+
+def narrow(in_place: bool) -> nn.Module:
+    layers = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.ReLU(inplace=in_place))]
+    return nn.Sequential(*layers)
+
+
+LAYERED = (
+    Layered("resnet18", resnet18, (1, 3, 224, 224), 11_689_512, 10),
+    Layered("vit_tiny", lambda in_place: TinyViT(), (1, 3, 224, 224), 5_717_416, 10),
+    Layered("mlp 8 × 256", narrow, (8, 256), 8 * 257 * 256, 150),
+)

@@ -1,22 +1,24 @@
 """How often verdicts are wrong, with the real noise of processes on this machine: equal sides, and a slowdown that is there.
 
 Three environment variables lengthen or shorten it: ``VERDICT_PAIRS`` (equal pairs, 40), ``VERDICT_SWEEPS`` (sweeps with a slowdown,
-20) and ``VERDICT_S`` (seconds of samples per round, 0.3; the protocols themselves have 2 and 5).
+20) and ``VERDICT_S`` (seconds of samples per round, 0.3; the protocols themselves have 2 and 5). And rounds until the verdict is
+decided, beside a fixed number of rounds: measuring time and verdicts of the quickstart, ``DECIDE_REPEATS`` (1) times each.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from benchmarks.measured import swept
 
-from support.command import run_command
-from sweeprof.results.compared_rows import Comparison, Row, comparison_from
+from support.records import read_records
+from sweeprof.results.compared_rows import Comparison, Row
 from sweeprof.results.differences import Cell
 from sweeprof.results.statistics import rounds_to_settle
 from sweeprof.results.verdicts import compare_cell
@@ -41,15 +43,9 @@ TIMING = (
 )
 
 
-def swept(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Comparison:
-    """The comparison of a sweep through the real command, in a folder of its own."""
-    folder.mkdir(parents=True)
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    )
-    ran = run_command(folder, *arguments, *TIMING, timeout=LIMIT_S)
-    assert ran.code == 0, ran.err
-    return comparison_from(json.loads((ran.folder("adhoc") / "comparison.json").read_text()))
+def compared(folder: Path, *arguments: str) -> Comparison:
+    """The comparison of a sweep."""
+    return Comparison.read(swept(folder, *arguments, *TIMING).folder("adhoc"))
 
 
 def candidates(comparison: Comparison) -> list[tuple[Row, Cell]]:
@@ -57,33 +53,21 @@ def candidates(comparison: Comparison) -> list[tuple[Row, Cell]]:
     return [(row, row.cells[METRIC]) for row in comparison.rows if not row.is_baseline]
 
 
-def equal_pairs(folder: Path, monkeypatch: pytest.MonkeyPatch, interleave: str) -> list[Comparison]:
+def equal_pairs(folder: Path, interleave: str) -> list[Comparison]:
     """A sweep per model: two names for each of so many batch sizes."""
-    found = []
-    for model in MODELS:
-        sizes = range(1, math.ceil(PAIRS / len(MODELS)) + 1)
-        found.append(
-            swept(
-                folder / interleave / model,
-                monkeypatch,
-                f"model.torch._target_=support.twins.{model}",
-                "model.torch.name=a,b",
-                f"batch_size={','.join(map(str, sizes))}",
-                "compare.baseline={model.torch.name: a}",
-                "protocol=default",
-                f"protocol.interleave={interleave}",
-            )
-        )
-    return found
+    sizes = ",".join(map(str, range(1, math.ceil(PAIRS / len(MODELS)) + 1)))
+    names = ("model.torch.name=a,b", "compare.baseline={model.torch.name: a}", f"batch_size={sizes}")
+    protocol = ("protocol=default", f"protocol.interleave={interleave}")
+    return [
+        compared(folder / model, f"model.torch._target_=support.twins.{model}", *names, *protocol) for model in MODELS
+    ]
 
 
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("interleave", ["rounds", "samples"])
-def test_equal_sides_are_seldom_called_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interleave: str
-) -> None:
+def test_equal_sides_are_seldom_called_changed(tmp_path: Path, interleave: str) -> None:
     """The same combination under two names, protocol=default."""
-    comparisons = equal_pairs(tmp_path, monkeypatch, interleave)
+    comparisons = equal_pairs(tmp_path, interleave)
     cells = [cell for comparison in comparisons for _, cell in candidates(comparison)]
     verdicts = Counter(cell.verdict for cell in cells)
     changed = verdicts["better"] + verdicts["worse"]
@@ -129,20 +113,15 @@ def _quartiles(values: list[float]) -> str:
 
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("interleave", ["rounds", "samples"])
-def test_a_slowdown_of_a_tenth_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interleave: str) -> None:
+def test_a_slowdown_of_a_tenth_is_found(tmp_path: Path, interleave: str) -> None:
     """44 blocks instead of 40 with protocol=rigorous, which is interleaved; by rounds it is printed what those would have found."""
     cells = []
     for number in range(SWEEPS):
-        comparison = swept(
+        comparison = compared(
             tmp_path / str(number),
-            monkeypatch,
-            "model.torch._target_=support.twins.Stack",
-            f"model.torch.blocks={PLAIN},{SLOWER}",
+            *("model.torch._target_=support.twins.Stack", f"model.torch.blocks={PLAIN},{SLOWER}", "batch_size=16"),
             f"compare.baseline={{model.torch.blocks: {PLAIN}}}",
-            "batch_size=16",
-            "protocol=rigorous",
-            f"protocol.interleave={interleave}",
-            "protocol.min_samples=20",
+            *("protocol=rigorous", f"protocol.interleave={interleave}", "protocol.min_samples=20"),
         )
         ((_, cell),) = candidates(comparison)
         cells.append(cell)
@@ -158,3 +137,56 @@ def test_a_slowdown_of_a_tenth_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     # The plant itself: more blocks take longer by about their share.
     assert 1.05 < statistics.median(ratios) < 1.2
     assert interleave == "rounds" or found >= FOUND_AT_LEAST * len(cells)
+
+
+# Rounds until the verdict is decided
+
+REPEATS = int(os.environ.get("DECIDE_REPEATS", "1"))
+AT_MOST = 1 / 3
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep of the quickstart's combinations."""
+
+    comparison: Comparison
+    timing_s: float
+    """Wall time of all trials of the timing pass."""
+
+    @property
+    def verdicts(self) -> dict[str, str | None]:
+        return {
+            str(sorted(row.axes.items())): row.cells[METRIC].verdict
+            for row in self.comparison.rows
+            if not row.is_baseline
+        }
+
+    @property
+    def rounds(self) -> Counter[int]:
+        return Counter(row.rounds_complete for row in self.comparison.rows)
+
+
+def decided(folder: Path, protocol: str) -> Sweep:
+    ran = swept(folder, "+sweep=quickstart", f"protocol={protocol}", f"metrics.select=[{METRIC}]", "tracking=none")
+    output = ran.folder("quickstart")
+    records = [record for record in read_records(output / "records") if record.pass_name == "timing"]
+    return Sweep(Comparison.read(output), sum(record.wall_s for record in records))
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_the_quickstarts_verdicts_in_a_third_of_the_time(tmp_path: Path) -> None:
+    contradictions = 0
+    ratios = []
+    for repeat in range(REPEATS):
+        decide, default = (decided(tmp_path / f"{protocol}{repeat}", protocol) for protocol in ("decide", "default"))
+        ratios.append(decide.timing_s / default.timing_s)
+        both = {(verdict, default.verdicts[axes]) for axes, verdict in decide.verdicts.items()}
+        contradictions += len(both & {("better", "worse"), ("worse", "better"), ("same", "worse"), ("same", "better")})
+        print(
+            f"\nmeasuring time of decide over default: {ratios[-1]:.2f}; rounds {dict(decide.rounds)}; "
+            f"verdicts {dict(Counter(decide.verdicts.values()))}, of default {dict(Counter(default.verdicts.values()))}"
+        )
+        unclear = [sum(verdict == "unclear" for verdict in sweep.verdicts.values()) for sweep in (decide, default)]
+        assert unclear[0] <= unclear[1] + 1
+    assert contradictions == 0
+    assert min(ratios) <= AT_MOST

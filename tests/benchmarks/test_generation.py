@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.measured import lasting
 
 from sweeprof.backends.torch.generation import generating, own_generation
 from sweeprof.backends.torch.model import TorchModel
@@ -28,35 +29,10 @@ COLUMNS = ("TTFT", "per token", "latency", "loop", "cost ours", "cost theirs")
 
 
 def model_of(attention: str) -> TorchModel:
-    config = {
-        "hidden_size": WIDTH,
-        "intermediate_size": 2 * WIDTH,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV,
-        "vocab_size": 8000,
-    }
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": KV, "num_hidden_layers": LAYERS}
+    config = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "vocab_size": 8000, **heads}
     module = build("llama", None, "text-generation", config, attn_implementation=attention)
     return TorchModel(module.eval(), torch.device("cpu"))
-
-
-class Stamps:
-    """Time points of one generation."""
-
-    def __init__(self) -> None:
-        self.points: list[float] = []
-
-    def now(self) -> None:
-        self.points.append(time.perf_counter())
-
-    def gaps(self) -> list[float]:
-        return [after - before for before, after in itertools.pairwise(self.points)]
-
-
-def lasting(step: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    step()
-    return time.perf_counter() - begin
 
 
 @pytest.fixture(scope="module")
@@ -92,21 +68,21 @@ def ratios(step: Any, loop: Callable[[], object], tracker: Any) -> list[float]:
     """Return the medians of the paired ratios, one for each column."""
     found: list[tuple[float, ...]] = []
     for number in range(ROUNDS + 2):
-        theirs, ours = tracker("cpu", "pytorch"), Stamps()
+        theirs, points = tracker("cpu", "pytorch"), list[float]()
 
         def tracked(theirs: Any = theirs) -> None:
             with theirs.session(), theirs.track():
                 step._generate(logits_processor=[theirs])
 
-        def stamped(ours: Stamps = ours) -> None:
-            ours.now()
-            step.generate(ours.now)
+        def stamped(points: list[float] = points) -> None:
+            points.append(time.perf_counter())
+            step.generate(lambda: points.append(time.perf_counter()))
 
         seconds = {}
         steps = [("plain", step._generate), ("ours", stamped), ("theirs", tracked), ("loop", loop)]
         for name, run in steps[number % 4 :] + steps[: number % 4]:
             seconds[name] = lasting(run)
-        first, *gaps = ours.gaps()
+        first, *gaps = [after - before for before, after in itertools.pairwise(points)]
         their_first = theirs.prefill_end_events[0] - theirs.prefill_start_events[0]
         their_gaps = [b - a for a, b in zip(theirs.per_token_start_events, theirs.per_token_end_events, strict=True)]
         assert len(gaps) == len(their_gaps) == NEW - 1

@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from torch.utils.benchmark import Timer
@@ -45,23 +45,19 @@ ROUNDS = 4
 """Fresh processes of each side in a repeat; torch's timer has one."""
 OF_A_ROUND = SECONDS / ROUNDS
 SHORT = Protocol(warmup_s=0.1, sample_s=0.01, min_samples=1, min_s=OF_A_ROUND, max_s=10 * OF_A_ROUND)
-METHODS = {
-    "rounds": SHORT,
-    "samples": replace(SHORT, interleave="samples"),
-}
+METHODS = {"rounds": SHORT, "samples": replace(SHORT, interleave="samples")}
 TORCH = "torch's timer"
 ALLOWED = 0.5
 """The spread of interleaved runs over that of torch's timer on one model after the other."""
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two configs, by what they override; ``config`` is put into both."""
 
     name: str
     base: tuple[str, ...]
     candidate: tuple[str, ...]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = {}
 
     def configs(self) -> dict[str, dict[str, Any]]:
         """By side."""
@@ -90,12 +86,9 @@ def _plan(repeats: int) -> Plan:
                 axes = {"pair": pair.name, "method": method, "side": side}
                 combinations.append(Combination(_id(**axes), axes, own, ""))
     baseline = {"side": "base"}
-    return replace(
-        fake_plan({}, ["timing"], "fork"),
-        baseline=baseline,
-        combinations=tuple(combinations),
-        shards=in_shards(combinations, baseline, 1),
-    )
+    shards = in_shards(combinations, baseline, 1)
+    empty = fake_plan({}, ["timing"], "fork")
+    return replace(empty, baseline=baseline, combinations=tuple(combinations), shards=shards)
 
 
 def _id(pair: str, method: str, side: str) -> str:
@@ -163,12 +156,8 @@ def _measured(folder: Folder, pair: str, method: str) -> tuple[Measurement, Meas
 def _ratios(folder: Folder, pair: str, method: str) -> Iterator[float]:
     """One estimate per repeat."""
     base, candidate = _measured(folder, pair, method)
-    match method:
-        case "rounds":
-            values = base.rounds, candidate.rounds
-        case _:
-            values = base.rounds, candidate.paired
-    ratios = [theirs / own for own, theirs in zip(*values, strict=True)]
+    values = candidate.paired if method == "samples" else candidate.rounds
+    ratios = [theirs / own for own, theirs in zip(base.rounds, values, strict=True)]
     for first in range(0, len(ratios), ROUNDS):
         yield statistics.geometric_mean(ratios[first : first + ROUNDS])
 

@@ -9,15 +9,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.models import timed_models
+from benchmarks.measured import lasting
+from benchmarks.models import TIMED
 from torch import nn
 from torch.utils.benchmark import Timer
 
-from support.configs import composed
+from support.fakes import composed_of
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.datasets import first_batch
 from sweeprof.datasets.arrays import Digits
@@ -98,7 +100,7 @@ def test_the_median_is_that_of_torchs_timer() -> None:
     print(f"\nlatency/forward over torch.utils.benchmark's median, {RUNS} runs of {PAIRS} pairs")
     print(f"{'model':<24}{'ratio':>8}{'interval':>18}{'runs from':>12}{'to':>8}")
     found = {}
-    for made in timed_models():
+    for made in TIMED:
         for pair in _pair(made.make, made.shape):
             runs = [[pair.ratio(turn % 2 == 0) for turn in range(PAIRS)] for _ in range(RUNS)]
         pooled = [ratio for run in runs for ratio in run]
@@ -127,17 +129,11 @@ def _seconds_to_precision(spent: float, samples: Sequence[tuple[float, int]]) ->
     return None
 
 
-def _timed(call: Callable[[int], object], loops: int) -> float:
-    begin = time.perf_counter()
-    call(loops)
-    return time.perf_counter() - begin
-
-
 def _our_loops(call: Callable[[int], object], sample_s: float) -> tuple[int, float]:
     """As :func:`sweeprof.measuring.timing.measure` finds them, and the seconds that took."""
     spent = 0.0
     for loops in (2**power for power in itertools.count()):
-        lasted = _timed(call, loops)
+        lasted = lasting(partial(call, loops))
         spent += lasted
         if lasted >= sample_s:
             return loops, spent
@@ -154,13 +150,13 @@ def _their_loops(timer: Timer) -> tuple[int, float]:
 @pytest.mark.timeout(600)
 def test_a_narrow_interval_takes_no_longer_than_with_torchs_timer() -> None:
     """Samples of ours and blocks of theirs alternate, in the same minutes; counted is what each would have spent alone."""
-    protocol = Protocol(**composed(protocol="default")["protocol"])
+    protocol = Protocol(**composed_of("protocol=default")["protocol"])
     print(
         f"\nseconds of samples until the interval of the median is within ±{PRECISION:.0%}, of {RUNS} runs the median"
     )
     print(f"{'model':<24}{'sweeprof':>10}{'torch':>10}{'ratio':>8}")
     ratios = []
-    for made in timed_models():
+    for made in TIMED:
         for pair in _pair(made.make, made.shape):
             ours, theirs = zip(*(_race(pair, protocol) for _ in range(RUNS)), strict=True)
         shown = [statistics.median(seconds) for seconds in (ours, theirs)]
@@ -185,7 +181,7 @@ def _race(pair: Pair, protocol: Protocol) -> tuple[float, float]:
     while min(given) < budget:
         which = 0 if given[0] <= given[1] else 1
         loops = kinds[which][0]
-        lasted = _timed(call, loops) if which == 0 else pair.timer._timeit(loops)
+        lasted = lasting(partial(call, loops)) if which == 0 else pair.timer._timeit(loops)
         samples[which].append((lasted / loops, loops))
         given[which] += lasted
     found = [_seconds_to_precision(spent, taken) for (_, spent), taken in zip(kinds, samples, strict=True)]
@@ -196,7 +192,7 @@ def _race(pair: Pair, protocol: Protocol) -> tuple[float, float]:
 @pytest.mark.timeout(600)
 def test_through_a_whole_trial(tmp_path: Path) -> None:
     """As a sweep reports it, from a forked process and its record; torch's timer runs between the trials."""
-    config = {**composed(model="lenet5", batch_size=BATCH), "protocol": asdict(SHORT)}
+    config = {**composed_of("model=lenet5", f"batch_size={BATCH}"), "protocol": asdict(SHORT)}
     torch.set_num_threads(1)
     module = instantiate(config["model"]["torch"]).eval()
     inputs = torch.from_numpy(first_batch(Digits().split("test"), BATCH)[0])

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from benchmarks.measured import swept
 
-from support.command import environment, run_command, start_command
-from sweeprof.results.record import Record
+from support.command import environment, start_command
+from support.planning import write_configs
 from sweeprof.storage import Folder
 
 COMBINATIONS = int(os.environ.get("SCALE_COMBINATIONS", "10000"))
@@ -109,8 +110,7 @@ def test_planning_starting_and_running(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_reports_of_all(tmp_path: Path) -> None:
-    ran = run_command(tmp_path, *SETTINGS, STEPPING, "batch_size=1", f"limits.locks={tmp_path / 'locks'}")
-    assert ran.code == 0, ran.err
+    ran = swept(tmp_path, *SETTINGS, STEPPING, "batch_size=1", f"limits.locks={tmp_path / 'locks'}")
     folder = grown(Folder(ran.folder("adhoc")))
     seconds, rss = reported(folder)
     print(f"\nreports of {COMBINATIONS} rows: {seconds:.1f} s, {rss / MIB:.0f} MiB")
@@ -122,25 +122,16 @@ def grown(folder: Folder) -> Folder:
     plan = folder.read_plan()
     records = {c.id: folder.records_of(c.id) for c in plan.combinations}
     first = plan.combinations
-    more = [
-        (
-            dataclasses.replace(
-                c,
-                id=f"c{size:06x}{i:06x}",
-                axes={**c.axes, "batch_size": size},
-                config={**c.config, "batch_size": size},
-            ),
-            records[c.id],
-        )
-        for size in range(1, SIZES + 1)
-        for i, c in enumerate(first)
-    ]
+    more = []
+    for size in range(1, SIZES + 1):
+        for i, c in enumerate(first):
+            axes, config = {**c.axes, "batch_size": size}, {**c.config, "batch_size": size}
+            more.append((dataclasses.replace(c, id=f"c{size:06x}{i:06x}", axes=axes, config=config), records[c.id]))
     combinations = tuple(c for c, _ in more)
-    axes = {**plan.axes, "batch_size": list(range(1, SIZES + 1))}
     whole = dataclasses.replace(
         plan,
         combinations=combinations,
-        axes=axes,
+        axes={**plan.axes, "batch_size": list(range(1, SIZES + 1))},
         shards=(tuple(c.id for c in combinations),),
         baseline={"batch_size": 1},
     )
@@ -151,35 +142,73 @@ def grown(folder: Folder) -> Folder:
     for combination, found in more:
         (target.records / combination.id).mkdir()
         for record in found:
-            like = dataclasses.replace(
-                record, combination_id=combination.id, axes=combination.axes, config=combination.config
-            )
-            _write(target, like)
+            id, axes, config = combination.id, combination.axes, combination.config
+            like = dataclasses.replace(record, combination_id=id, axes=axes, config=config)
+            # Without the sync that a record of a real trial deserves.
+            (target.records / like.file_name).write_text(json.dumps(like.to_dict()))
     return target
 
 
-def _write(folder: Folder, record: Record) -> None:
-    """Without the sync that a record of a real trial deserves."""
-    (folder.records / record.file_name).write_text(json.dumps(record.to_dict()))
+PEAK = "peak = 1024 * int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
+"""The peak of the resident set in bytes; ru_maxrss of a new process begins with that of the one that started it."""
 
 
 def reported(folder: Folder) -> tuple[float, int]:
     """Seconds and peak memory of making every report, in a process of its own."""
     program = (
-        "import sys, pathlib, resource\n"
+        "import sys, pathlib\n"
         "from sweeprof.storage import Folder\n"
-        "from sweeprof.run.comparison import comparison_of, write_reports\n"
+        "from sweeprof.run.comparison import comparison_of\n"
+        "from sweeprof.run.reports import write_reports\n"
         "folder = Folder(pathlib.Path(sys.argv[1]))\n"
         "write_reports(folder, comparison_of(folder))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+        f"{PEAK}\nprint(peak)\n"
     )
     begin = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder.path)],
-        env=environment(folder.path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    printed = printed_by(program, environment(folder.path), str(folder.path))
+    return time.monotonic() - begin, int(printed.splitlines()[-1])
+
+
+def printed_by(program: str, variables: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return time.monotonic() - begin, int(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+# Planning: processor seconds and memory of the driver, for values and for config groups
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = f"""
+import json, sys, time
+from pathlib import Path
+from support.planning import composer
+begin = time.process_time()
+plan = composer(sys.argv[2:], Path(sys.argv[1])).plan()
+seconds = time.process_time() - begin
+text = json.dumps(plan.to_dict())
+{PEAK}
+print(json.dumps([len(plan.combinations), seconds, peak / 2**20, len(text) / 1e6]))
+"""
+SLOWDOWNS = "backend.slowdown=1.0,2.0,3.0,4.0"
+MODELS = f"model={','.join(f'm{i}' for i in range(25))}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes"),
+    [
+        ("values", ("model=fake", SLOWDOWNS, "model.fake.step_s=range(0.001,0.0255,0.001)")),
+        ("a group of 25", (MODELS, SLOWDOWNS)),
+        ("groups of 25 and 4", (MODELS, "backend=b0,b1,b2,b3")),
+    ],
+)
+def test_planning_ten_thousand(tmp_path: Path, kind: str, axes: tuple[str, ...]) -> None:
+    model = "fake: {{_target_: sweeprof.backends.fake.FakeModel, step_s: 0.{:03d}1}}\n"
+    write_configs(tmp_path, {f"model/m{i}": model.format(i) for i in range(25)})
+    write_configs(tmp_path, {f"backend/b{i}": f"defaults: [fake]\nslowdown: {i + 1}.0\n" for i in range(4)})
+    arguments = ("backend=fake", "dataset=synthetic", "tracking=none", "batch_size=range(1,101)", *axes)
+    printed = printed_by(PROGRAM, {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}, str(tmp_path), *arguments)
+    count, seconds, rss, written = json.loads(printed)
+    print(f"\n{count:,} combinations over {kind}: {seconds:.1f} s, {rss:.0f} MB, plan.json {written:.1f} MB")
+    assert count == 10_000
+    assert rss < 500

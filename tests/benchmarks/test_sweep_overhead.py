@@ -12,19 +12,27 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from statistics import mean
+from statistics import median
+from typing import NamedTuple
 
 import pytest
 import yaml
+from benchmarks.measured import lasting, swept
 
-from support.command import environment, run_command
+from support.command import Ran, environment
+from support.fakes import composed_of
 from support.records import read_records
+from sweeprof.plan import plan
+from sweeprof.results.record import Record
+from sweeprof.run.fork_server import ForkServer
+from sweeprof.run.interleave import Request
 
 CHEAPER = 20
+REPEATS = 10
 ALONE = {"USE_TF": "0", "HF_HUB_OFFLINE": "1"}
 """The peer needs neither TensorFlow, which is beside it, nor the network."""
 OPTIMUM = Path(os.environ.get("OPTIMUM_VENV", ".venv-optimum")).absolute() / "bin"
@@ -57,179 +65,181 @@ from transformers import BertConfig, BertModel
 shape = dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512, vocab_size=1000)
 BertModel(BertConfig(**shape)).save_pretrained("bert")
 """
+BENCH = """
+defaults: [benchmark, {scenario: inference}, {launcher: process}, {backend: pytorch}, _self_]
+name: overhead
+hydra: {job: {chdir: true}, sweep: {dir: runs, subdir: '${hydra.job.num}'}}
+backend:
+  {device: cpu, model: BERT, task: feature-extraction, library: transformers, inter_op_num_threads: 1, intra_op_num_threads: 1}
+scenario: {iterations: 10, duration: 0, memory: false, input_shapes: {batch_size: 1, sequence_length: 16}}
+"""
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """One sweep of a tool."""
+class Sweep(NamedTuple):
+    """What a sweep of a tool took beside what it measured, in seconds."""
 
     combinations: int
-    wall_s: float
-    measured_s: float
-
-    @property
-    def beside_s(self) -> float:
-        return self.wall_s - self.measured_s
+    beside_s: float
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What sweeps of a tool cost beside what they measure."""
+class Cost(NamedTuple):
+    """Seconds of one more combination, and per combination of the longer sweep with all that is paid once."""
 
-    short: Sweep
-    long: Sweep
-
-    @property
-    def further_s(self) -> float:
-        """Seconds of one more combination."""
-        return (self.long.beside_s - self.short.beside_s) / (self.long.combinations - self.short.combinations)
-
-    @property
-    def whole_s(self) -> float:
-        """Seconds per combination of the longer sweep, with all that is paid once."""
-        return self.long.beside_s / self.long.combinations
+    further_s: float
+    whole_s: float
 
 
-def cost(run: Callable[[int], Sweep], short: int, long: int) -> Cost:
-    return Cost(run(short), run(long))
+def cost(name: str, run: Callable[[int], Sweep], short: int = 2, long: int = 26) -> Cost:
+    """Measure and print it."""
+    few, many = run(short), run(long)
+    further = (many.beside_s - few.beside_s) / (many.combinations - few.combinations)
+    found = Cost(further, many.beside_s / many.combinations)
+    print(f"{name:<44}{found.further_s:>10.3f}{found.whole_s:>10.3f}   ({many.combinations} combinations)")
+    return found
+
+
+def sizes(count: int) -> str:
+    return ",".join(str(size + 1) for size in range(count))
+
+
+def done(command: list[str | Path], cwd: Path, variables: Mapping[str, str]) -> str:
+    """What a command that ended well printed."""
+    ran = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
+    return ran.stdout
 
 
 def ours(folder: Path, backend: str, tracking: str, count: int, mode: str = "inference") -> Sweep:
-    sizes = ",".join(str(size + 1) for size in range(count))
+    what = (f"backend={backend}", f"mode={mode}", "model=mlp", f"batch_size={sizes(count)}", "metrics=latency")
+    locks = f"limits.locks={folder / 'locks'}"
+    found: list[Ran] = []
     place = folder / f"ours-{backend}-{mode}-{tracking}-{count}"
-    place.mkdir()
-    begin = time.monotonic()
-    what = (f"backend={backend}", f"mode={mode}", "model=mlp", f"batch_size={sizes}", "metrics=latency")
-    ran = run_command(place, *what, f"tracking={tracking}", f"limits.locks={folder / 'locks'}")
-    wall = time.monotonic() - begin
-    assert ran.code == 0, ran.err
-    return Sweep(count, wall, sum(record.costs["measure"] for record in read_records(ran.folder("adhoc") / "records")))
+    wall = lasting(lambda: found.append(swept(place, *what, f"tracking={tracking}", locks)))
+    records = read_records(found[0].folder("adhoc") / "records")
+    return Sweep(count, wall - sum(record.costs["measure"] for record in records))
 
 
 def hydra_multirun(folder: Path, count: int) -> Sweep:
     (folder / "app.py").write_text(HYDRA_APP)
-    sizes = ",".join(str(size + 1) for size in range(count))
     begin = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "app.py", "-m", f"+batch_size={sizes}"],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    printed = done([sys.executable, "app.py", "-m", f"+batch_size={sizes(count)}"], folder, environment(folder))
     wall = time.monotonic() - begin
-    measured = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("measured")]
+    measured = [float(line.split()[1]) for line in printed.splitlines() if line.startswith("measured")]
     assert len(measured) == count
-    return Sweep(count, wall, sum(measured))
+    return Sweep(count, wall - sum(measured))
 
 
 def optimum_benchmark(folder: Path, count: int) -> Sweep:
     place = folder / f"optimum-{count}"
     place.mkdir()
-    config = {
-        "defaults": ["benchmark", {"scenario": "inference"}, {"launcher": "process"}, {"backend": "pytorch"}, "_self_"],
-        "name": "overhead",
-        "hydra": {"job": {"chdir": True}, "sweep": {"dir": "runs", "subdir": "${hydra.job.num}"}},
-        "backend": {
-            "device": "cpu",
-            "model": str(folder / "bert"),
-            "task": "feature-extraction",
-            "library": "transformers",
-            "inter_op_num_threads": 1,
-            "intra_op_num_threads": 1,
-        },
-        "scenario": {
-            "iterations": 10,
-            "duration": 0,
-            "memory": False,
-            "input_shapes": {"batch_size": 1, "sequence_length": 16},
-        },
-    }
+    config = yaml.safe_load(BENCH)
+    config["backend"]["model"] = str(folder / "bert")
     (place / "bench.yaml").write_text(yaml.safe_dump(config))
-    sizes = ",".join(str(size + 1) for size in range(count))
-    arguments = ["--config-dir", ".", "--config-name", "bench", "-m", f"scenario.input_shapes.batch_size={sizes}"]
+    sweep = f"scenario.input_shapes.batch_size={sizes(count)}"
     clean = {key: value for key, value in environment(folder).items() if key != "PYTHONPATH"} | ALONE
     begin = time.monotonic()
-    done = subprocess.run(
-        [OPTIMUM / "optimum-benchmark", *arguments], cwd=place, env=clean, capture_output=True, text=True, check=False
-    )
+    done([OPTIMUM / "optimum-benchmark", "--config-dir", ".", "--config-name", "bench", "-m", sweep], place, clean)
     wall = time.monotonic() - begin
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    reports = list(place.rglob("benchmark_report.json"))
+    reports = [json.loads(report.read_text()) for report in place.rglob("benchmark_report.json")]
     assert len(reports) == count
-    parts = [json.loads(report.read_text()) for report in reports]
-    return Sweep(
-        count,
-        wall,
-        sum(part["latency"]["total"] for report in parts for part in report.values() if part.get("latency")),
-    )
+    parts = [part["latency"]["total"] for report in reports for part in report.values() if part.get("latency")]
+    return Sweep(count, wall - sum(parts))
 
 
-def show(name: str, found: Cost) -> None:
-    print(f"{name:<44}{found.further_s:>10.3f}{found.whole_s:>10.3f}   ({found.long.combinations} combinations)")
+@pytest.fixture
+def _heading() -> None:
+    print(f"\n{'seconds per combination beside what is measured':<44}{'further':>10}{'whole':>10}")
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("_heading")
 def test_a_combination_costs_a_twentieth_of_what_it_costs_elsewhere(tmp_path: Path) -> None:
-    print(f"\n{'seconds per combination beside what is measured':<44}{'further':>10}{'whole':>10}")
-    own = {tracking: cost(partial(ours, tmp_path, "torch", tracking), 2, 26) for tracking in ("none", "mlflow")}
-    for tracking, found in own.items():
-        show(f"sweeprof, tracking={tracking}", found)
-    show("sweeprof, backend=tensorflow, tracking=none", cost(partial(ours, tmp_path, "tensorflow", "none"), 2, 26))
-    plain = cost(partial(hydra_multirun, tmp_path), 2, 8)
-    show("Hydra multirun, an interpreter per job", plain)
-    if not OPTIMUM.is_dir():
-        assert plain.further_s / own["none"].further_s >= CHEAPER
-        pytest.skip(f"optimum-benchmark is not in {OPTIMUM}: docs/benchmarks.md, Overhead of a sweep")
-    subprocess.run(
-        [OPTIMUM / "python", "-c", BERT],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], **ALONE},
-        check=True,
-        capture_output=True,
-    )
-    peer = cost(partial(optimum_benchmark, tmp_path), 1, 3)
-    show("optimum-benchmark, launcher=process", peer)
-    for name, other in (("Hydra multirun", plain), ("optimum-benchmark", peer)):
+    own = {
+        tracking: cost(f"sweeprof, tracking={tracking}", partial(ours, tmp_path, "torch", tracking))
+        for tracking in ("none", "mlflow")
+    }
+    cost("sweeprof, backend=tensorflow, tracking=none", partial(ours, tmp_path, "tensorflow", "none"))
+    others = {"Hydra multirun": cost("Hydra multirun, an interpreter per job", partial(hydra_multirun, tmp_path), 2, 8)}
+    if OPTIMUM.is_dir():
+        done([OPTIMUM / "python", "-c", BERT], tmp_path, {"PATH": os.environ["PATH"], **ALONE})
+        peer = cost("optimum-benchmark, launcher=process", partial(optimum_benchmark, tmp_path), 1, 3)
+        others["optimum-benchmark"] = peer
+    for name, other in others.items():
         times = {tracking: other.further_s / found.further_s for tracking, found in own.items()}
         print(f"{name}: {times['none']:.0f} times as much, {times['mlflow']:.0f} where ours also fills MLflow")
-    for other in (plain, peer):
+    for other in others.values():
         assert other.further_s / own["none"].further_s >= CHEAPER
+    if not OPTIMUM.is_dir():
+        pytest.skip(f"optimum-benchmark is not in {OPTIMUM}: docs/benchmarks.md, Overhead of a sweep")
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("_heading")
 def test_a_combination_that_trains_costs_hardly_more(tmp_path: Path) -> None:
     """No trial imports torch's compiler, which optimizers need and which takes twenty times as long as a trial costs."""
-    print(f"\n{'seconds per combination beside what is measured':<44}{'further':>10}{'whole':>10}")
-    found = {
-        mode: cost(partial(ours, tmp_path, "torch", "none", mode=mode), 2, 26) for mode in ("inference", "training")
-    }
-    for mode, one in found.items():
-        show(f"mode={mode}", one)
-    assert found["training"].further_s / found["inference"].further_s < 3
+    inference, training = (
+        cost(f"mode={mode}", partial(ours, tmp_path, "torch", "none", mode=mode)) for mode in ("inference", "training")
+    )
+    assert training.further_s / inference.further_s < 3
+
+
+def fork_s(tmp_path: Path, backend: str) -> float:
+    """From asking for a process until it runs, median."""
+    config = composed_of(f"backend={backend}", "model=mlp")
+    log = tmp_path / "fork-server.log"
+    server = ForkServer(plan.preload(config, "analysis"), plan.environment(config), log)
+    try:
+        for i in range(REPEATS):
+            blank = Record("s", f"c{backend}", "analysis", "crashed", round=i, config=config)
+            server.run(Request(blank.to_dict(), str(tmp_path), str(tmp_path / "log"), 60, None, time.monotonic()))
+        costs = [r.costs["fork"] for r in read_records(tmp_path) if r.combination_id == f"c{backend}"]
+    finally:
+        server.close()
+    assert len(costs) == REPEATS
+    return median(costs)
+
+
+def import_s(backend: str) -> float:
+    """From starting an interpreter until it has imported what the fork server imports, median of three."""
+    preloaded = plan.preload(composed_of(f"backend={backend}", "model=mlp"), "timing")
+    modules = ", ".join(name.partition(":")[0] for name in preloaded)
+    command = [sys.executable, "-c", f"import {modules}"]
+    return median(lasting(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
 
 
 @pytest.mark.timeout(600)
-def test_where_the_overhead_of_a_sweep_goes(tmp_path: Path) -> None:
-    """A breakdown of one sweep, with tracking."""
-    count = 24
-    sizes = ",".join(str(size + 1) for size in range(count))
+def test_a_fork_is_far_cheaper_than_an_import(tmp_path: Path) -> None:
+    times = {}
+    for backend in ("torch", "tensorflow"):
+        fork, fresh = fork_s(tmp_path, backend), import_s(backend)
+        times[backend] = fresh / fork
+        print(f"\n{backend}: fork {fork * 1e3:.1f} ms, a new interpreter with its imports {fresh * 1e3:.0f} ms", end="")
+        print(f": {times[backend]:.0f} times as much")
+    assert times["tensorflow"] >= CHEAPER
+
+
+@pytest.mark.timeout(600)
+def test_where_the_time_of_a_combination_goes(tmp_path: Path) -> None:
+    """Of twelve combinations of four trials each, with tracking."""
     began = time.time()
-    ran = run_command(
-        tmp_path, "model=mlp", f"batch_size={sizes}", "metrics=latency", f"limits.locks={tmp_path / 'locks'}"
-    )
+    ran = swept(tmp_path, "model=lenet5,mlp", "backend=torch,tensorflow", "batch_size=1,8,64", timeout=500)
     ended = time.time()
-    assert ran.code == 0, ran.err
     folder = ran.folder("adhoc")
     events = [json.loads(line) for line in (folder / "events" / "shard-0.jsonl").read_text().splitlines()]
-    records = read_records(folder / "records")
     first, last = events[0]["time"], events[-1]["time"]
-    inside = {key: mean(record.costs[key] for record in records) for key in ("fork", "build", "measure")}
-    rest = mean(record.wall_s for record in records) - sum(inside.values())
-    turns = (last - first - sum(record.wall_s for record in records)) / count
+    records = read_records(folder / "records")
     print(f"\nonce: start, plan, tracker opens {first - began:.2f} s; reports, tracker {ended - last:.2f} s")
-    print(
-        f"per combination: fork {inside['fork']:.3f} s, build {inside['build']:.3f} s, config, looks and record {rest:.3f} s, "
-        f"lock, events and fork servers {turns:.3f} s; measured {inside['measure']:.3f} s"
-    )
+    print(f"{'seconds per combination':<26}{'measured':>10}{'fork':>10}{'build':>10}{'config, looks, record':>24}")
+    spawned = 0.0
+    for backend in ("torch", "tensorflow"):
+        own = [record for record in records if record.axes["backend"] == backend]
+        spent = Counter[str]()
+        for record in own:
+            spent.update(record.costs)
+        rest = sum(record.wall_s for record in own) - sum(spent.values())
+        print(f"{backend:<26}" + "".join(f"{spent[key] / 6:>10.3f}" for key in ("measure", "fork", "build")), end="")
+        print(f"{rest / 6:>24.3f}")
+        spawned += 4 * 6 * import_s(backend) / 12
+    inside = sum(record.wall_s for record in records)
+    print("outside the trials (start, plan, imports of fork servers, reports, MLflow): ", end="")
+    print(f"{(ended - began - inside) / 12:.2f} s; a new interpreter per trial would add {spawned:.1f} s")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.browser import ARGUMENTS, CHROMIUM
 from support.samples import comparison, records
 from support.servers import MlflowServer, isolated
 from sweeprof.report.markdown import markdown
@@ -32,8 +33,6 @@ TURNS = 3
 COMBINATIONS = int(os.environ.get("TRACKING_COMBINATIONS", "2000"))
 PAGE = 100
 """Runs that MLflow's table loads at once."""
-CHROMIUM = Path("/usr/bin/chromium")
-ARGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
 VIEWPORT: Any = {"width": 2000, "height": 1600}
 
 
@@ -76,11 +75,9 @@ def prepared(folder: Path, sweep_id: str, rows: int = 0) -> Prepared:
     of = dataclasses.replace(comparison(broken=False), sweep_id=sweep_id)
     if rows:
         first = of.rows[0]
-        many = (
-            dataclasses.replace(first, combination_id=f"c{i:012x}", axes={**first.axes, "batch_size": i + 1})
-            for i in range(rows)
-        )
-        of = dataclasses.replace(of, rows=tuple(many))
+        ids = ((f"c{i:012x}", {**first.axes, "batch_size": i + 1}) for i in range(rows))
+        many = tuple(dataclasses.replace(first, combination_id=id, axes=axes) for id, axes in ids)
+        of = dataclasses.replace(of, rows=many)
     folder.mkdir(parents=True)
     for record in records(of):
         record.write(folder / "records")
@@ -200,11 +197,11 @@ def test_two_thousand_combinations_are_logged_opened_and_searched(tmp_path: Path
         assert len(sweeps_runs(client, sweep.comparison.sweep_id)) == COMBINATIONS
         print(f"all runs read through a server: {time.monotonic() - begin:.1f} s")
         show_searches(client)
-        if CHROMIUM.exists():
+        if CHROMIUM:
             address = server.url + links.comparison[links.comparison.index("/#/") :]
             show_pages(address)
         else:
-            print(f"pages: no browser at {CHROMIUM}")
+            print("pages: no browser")
     shutil.rmtree(tmp_path)
 
 
@@ -229,13 +226,12 @@ def show_pages(table: str) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS.split())
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
             page = browser.new_page(viewport=VIEWPORT)
             for visit in ("first", "again"):
-                print(
-                    f"table, {visit}: {until(page, table, '.ag-pinned-left-cols-container .ag-row a'):.1f} s until rows are shown"
-                )
+                seconds = until(page, table, ".ag-pinned-left-cols-container .ag-row a")
+                print(f"table, {visit}: {seconds:.1f} s until rows are shown")
             charts = table.replace("-table&compareRunsMode=TABLE", "-charts&compareRunsMode=CHART")
             print(f"charts: {until(page, charts, '.js-plotly-plot .bars path'):.1f} s until bars are shown")
         finally:

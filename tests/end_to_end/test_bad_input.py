@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Callable
@@ -14,251 +15,153 @@ import pytest
 
 from support.command import Command, Ran
 
-SMALL = ("model=fake", "backend=fake", "metrics.select=[params/total]")
+GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v2"
+FAKE = "model=fake backend=fake dataset=synthetic"
+SMALL = "model=fake backend=fake metrics.select=[params/total]"
 
-CASES = {
-    "unknown model": (["model=lenet6"], ["model: 'lenet6' is not a model. Did you mean 'lenet5'? Known: "]),
-    "a list of metric sets": (
-        ["metrics=[latency,static]", "tracking=[none,mlflow]"],
-        [
-            "metrics: '[latency,static]' is a list of metric sets; choose one. metrics=full has all metrics",
-            "tracking: '[none,mlflow]' is a list, and a choice is one name.",
-        ],
+MISTAKES = (
+    # Each of these commands makes several mistakes.
+    (
+        "model=lenet6 backend=tensorflw +sweep=quickstrat metrics=defualt metrics.select=[latency/forwrd] hydra/launcher=slrum "
+        "cluster.partition=gpu batch_size=0 bathc_size=8 protocol.round=2,3",
+        "model: 'lenet6' is not a model. Did you mean 'lenet5'? Known: ",
+        "backend: 'tensorflw' is not a backend. Did you mean 'tensorflow'?",
+        "sweep: 'quickstrat' is not a sweep. Did you mean 'quickstart'?",
+        "metrics: 'defualt' is not a metric set. Did you mean 'default'?",
+        "'latency/forwrd' is not a metric. Did you mean 'latency/forward'?",
+        "hydra/launcher: 'slrum' is not a launcher",
+        "cluster.partition: 'gpu' is a setting of a cluster, but no cluster is chosen: add cluster=slurm.",
+        "batch_size: 0 is not a batch size: a whole number from 1 to 10,000,000.",
+        "bathc_size: '8' is given to a key that does not exist. Did you mean 'batch_size'?",
+        "protocol.round: '2,3' is given to a key that does not exist. Did you mean 'protocol.rounds'?",
     ),
-    "a list of models": (
-        ["model=[mlp,lenet5]"],
-        ["is a list, and a choice is one name; to measure each, write model=mlp,lenet5."],
+    (
+        "model=mlp,lenet6 'compare.baseline={backnd: torch}' limits.memory=lots isolation=forkk tracking.uri=foo",
+        "model: 'lenet6' is not a model",
+        "compare.baseline: 'backnd' is not an axis of this sweep. Did you mean 'backend'?",
+        "limits.memory: 'lots' is not a size of at most 1024 TiB, such as 2GiB, or null.",
+        "isolation: 'forkk' is not an isolation. Did you mean 'fork'?",
+        "tracking.uri: 'foo' is not an address of MLflow",
     ),
-    "metric sets as an axis": (
-        ["metrics=latency,static,training"],
-        ["metrics: 'latency,static,training' cannot be an axis: every combination has the metrics of all sets."],
+    (
+        "mode=trainning training.optimizer=adamm training.loss=mea backend.precision=bf61 tracking=none",
+        "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training, generation, loading.",
+        "training.optimizer: 'adamm' is not an optimizer.",
+        "training.loss: 'mea' is not a loss.",
+        "backend.precision: 'bf61' is not a precision.",
     ),
-    "a published model without its source": (
-        ["model=resnet18"],
-        ["model: 'resnet18' is not a model. Known: ", "A published model has a name: model=timm model.name=resnet18"],
+    ("+sweep=quickstrat model=mlp,lenet5 batch_size=-1", "sweep: 'quickstrat' is not a sweep", "batch_size: -1 is not a batch"),
+    (
+        "batch_size=8,abc training.optimizer=sgd,adamw model.toch._target_=a.b 'compare.baseline={backend: trch}'",
+        "batch_size: 'abc' is not a batch size",
+        "training.optimizer: 'sgd,adamw' has no effect with mode=inference; add mode=training.",
+        "model.toch: 'toch' is not a framework. Did you mean 'torch'?",
+        "compare.baseline.backend: 'trch' is not a value of that axis",
     ),
-    "a value that is missing": (["dataset=???"], ["dataset: '???' is not a dataset. Known: audio, "]),
-    "a model's builder that is a number": ([*SMALL, "model.fake=5"], ["model.fake: 5 is not a builder"]),
-    "unknown model in a sweep": (["model=mlp,lenet6"], ["model: 'lenet6' is not a model"]),
-    "unknown backend": (["backend=tensorflw"], ["backend: 'tensorflw' is not a backend", "Did you mean 'tensorflow'?"]),
-    "unknown sweep": (["+sweep=quickstrat"], ["sweep: 'quickstrat' is not a sweep", "Did you mean 'quickstart'?"]),
-    "unknown sweep beside a list": (["+sweep=quickstrat", "model=mlp,lenet5"], ["sweep: 'quickstrat' is not a sweep"]),
-    "unknown metric set": (["metrics=defualt"], ["metrics: 'defualt' is not a metric set", "Did you mean 'default'?"]),
-    "unknown metric": (
-        ["metrics.select=[latency/forwrd]"],
-        ["'latency/forwrd' is not a metric", "Did you mean 'latency/forward'?"],
+    (
+        "isolation=fork,inline batch_size=[1,8] metrics.select=[]",
+        "isolation: ['fork', 'inline'] cannot be an axis, because it does not change what is measured",
+        "batch_size: [1, 8] is not a batch size",
+        "metrics.select: [] is not a list of at least one metric.",
     ),
-    "unknown launcher": (["hydra/launcher=slrum"], ["hydra/launcher: 'slrum' is not a launcher"]),
-    "a setting of a cluster that is not chosen": (
-        ["cluster.partition=gpu"],
-        ["cluster.partition: 'gpu' is a setting of a cluster, but no cluster is chosen: add cluster=slurm."],
+    (
+        "backend=tensorflw batch_size=0 bogus=1 protocol.rounds=none",
+        *("'tensorflw' is not a backend", "batch_size: 0", "bogus: '1'", "protocol.rounds: 'none'"),
     ),
-    "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number from 1 to 10,000,000."]),
-    "numbers of thousands of digits": (
-        ["batch_size=1,1" + "0" * 5000, "model.fake.classes=1" + "0" * 6000],
-        [
-            "batch_size: '1,10000",
-            "model.fake.classes: '10000",
-            "is too large: a whole number must have at most 38 digits",
-        ],
+    (
+        "search.maximize=throughputt search.sampler=TPE search.trials=0 budget=10mins",
+        *("search.maximize: 'throughputt'", "search.sampler: 'TPE'", "search.trials: 0", "budget: '10mins' is not a duration"),
     ),
-    "more rounds than a plan can list": (
-        ["protocol.rounds=99999999999"],
-        ["protocol.rounds: 99999999999 is not a number of rounds: a whole number from 1 to 10,000."],
+    (
+        "hydra.sweep.dir=mine hydra.run.dir=mine hydra.sweep.subdir=x hydra.output_subdir=y",
+        "hydra.sweep.dir: 'mine' has no effect in sweeprof, which has its own folders; use output=PATH.",
+        "hydra.run.dir: 'mine' has no effect",
+        "hydra.sweep.subdir: 'x' has no effect in sweeprof, which has its own folders; use name=NAME.",
+        "hydra.output_subdir: 'y' has no effect",
     ),
-    "more rounds of all combinations than a plan can list": (
-        ["batch_size=range(1,1001)", "protocol.rounds=10000", *SMALL],
-        ["protocol.rounds: 10000 is too many for 1,000 combinations: all of them together can have 5,000,000 rounds."],
+    (
+        f"batch_size=1,1{'0' * 5000} model.fake.classes=1{'0' * 6000}",
+        *("batch_size: '1,10000", "model.fake.classes: '10000", "is too large: a whole number must have at most 38 digits"),
     ),
-    "a name that the folder of results has": (
-        ["name=mlflow.db", "dry_run=true"],
-        ["name: 'mlflow.db' is not a name: "],
+    (
+        "batch_size=range(1,1) backend.threads=range(9,1)",
+        "batch_size: 'range(1,1)' has no values: range(start,stop) ends before stop, such as range(1,9).",
+        "backend.threads: 'range(9,1)' has no values",
     ),
-    "folders of Hydra": (
-        ["hydra.sweep.dir=mine", "hydra.run.dir=mine", "hydra.sweep.subdir=x", "hydra.output_subdir=y"],
-        [
-            "hydra.sweep.dir: 'mine' has no effect in sweeprof, which has its own folders; use output=PATH.",
-            "hydra.run.dir: 'mine' has no effect",
-            "hydra.sweep.subdir: 'x' has no effect in sweeprof, which has its own folders; use name=NAME.",
-            "hydra.output_subdir: 'y' has no effect",
-        ],
+    (
+        "metrics=[latency,static] tracking=[none,mlflow]",
+        "metrics: '[latency,static]' is a list of metric sets; choose one. metrics=full has all metrics",
+        "tracking: '[none,mlflow]' is a list, and a choice is one name.",
     ),
-    "a name that is too long": (["name=" + "n" * 300], ["name: 'nnn", "at most 255 bytes"]),
-    "batch size -1": (["batch_size=-1"], ["batch_size: -1 is not a batch size"]),
-    "batch size abc": (["batch_size=8,abc"], ["batch_size: 'abc' is not a batch size"]),
-    "unknown key": (
-        ["bathc_size=8"],
-        ["bathc_size: '8' is given to a key that does not exist", "Did you mean 'batch_size'?"],
+    ("backend.threds=1 model=lenet6", "backend.threds: '1'", "Did you mean 'backend.threads'?", "model: 'lenet6'"),
+    ("--config-dir mein model=own", "--config-dir: 'mein' is not a folder.", "model: 'own' is not a model."),
+    # Names of files and groups.
+    ("model=[mlp,lenet5]", "is a list, and a choice is one name; to measure each, write model=mlp,lenet5."),
+    ("metrics=latency,static,training", "metrics: 'latency,static,training' cannot be an axis: every combination has the metrics"),
+    ("model=resnet18", "model: 'resnet18' is not a model. Known: ", "A published model has a name: model=timm model.name=resnet18"),
+    ("dataset=???", "dataset: '???' is not a dataset. Known: audio, "),
+    ("model=null", "model: 'null' is not a model; a choice is a name. Known: "),
+    ("model=mlp,null", "model: None is not a model"),
+    ("modle=mlp", "modle: 'mlp' is given to a key that does not exist. Did you mean 'model'?"),
+    ("+sweep=quickstart,quickstart", "+sweep=[quickstart,quickstart]"),
+    # Keys and values.
+    ("protocol.rounds=99999999999", "protocol.rounds: 99999999999 is not a number of rounds: a whole number from 1 to 10,000."),
+    (f"batch_size=range(1,1001) protocol.rounds=10000 {SMALL}", "10000 is too many for 1,000 combinations: all of them together"),
+    ("name=mlflow.db dry_run=true", "name: 'mlflow.db' is not a name: "),
+    (f"name={'n' * 300}", "name: 'nnn", "at most 255 bytes"),
+    ("metrics.select=[lines]", "metrics.select: ['lines'] names passes alone: add a metric"),
+    ("batch_size=1,2 'exclude=[{batchsize: 2}]'", "exclude: 'batchsize' is not an axis", "Did you mean 'batch_size'?"),
+    ("exclude=[batch_size]", "exclude: 'batch_size' is 1, which is not a condition: compare it with a value."),
+    ("'exclude=[{batch_size: 1}]'", "excludes every combination"),
+    ("tracking=none tracking.uri=http://x", "tracking.uri: 'http://x' is given to a key"),
+    ("'axes={batch_size: []}'", "axes.batch_size: [] has no values."),
+    ("axes={}", "axes: {} is empty; it must be {axis: [values]}."),
+    ("'limits={timeot_s: 3}'", "limits.timeot_s: 3 is given to a key that does not exist. Did you mean 'limits.timeout_s'?"),
+    ("dataset=synthetic dataset.shape=[3,a,224]", "dataset.shape: [3, 'a', 224] is not a list of whole numbers."),
+    (
+        "search.minimize=latency 'search.subject_to=[latency < 5 ms]'",
+        "search.subject_to: '[latency < 5 ms]' is not a list of conditions; "
+        "write 'search.subject_to=[\"latency < 5 ms\"]', with both kinds of quotes.",
     ),
-    "unknown nested key": (["protocol.round=2,3"], ["protocol.round: '2,3'", "Did you mean 'protocol.rounds'?"]),
-    "an argument that an optimizer lacks": (
-        ["training.optimizer={_target_: torch.optim.SGD, lrr: 0.1}", "mode=training"],
-        ["training.optimizer: 'lrr' is not an argument of torch.optim.SGD.", "Did you mean 'lr'?"],
+    (
+        "search.minimize=latency,first_step",
+        "['latency', 'first_step'] cannot be an axis; write one list: search.minimize=[latency,first_step].",
     ),
-    "an axis of the training step without one": (
-        ["training.optimizer=sgd,adamw"],
-        ["training.optimizer: 'sgd,adamw' has no effect with mode=inference; add mode=training."],
+    (
+        "batch_size=doublng(1,8)",
+        "'doublng(1,8)' is not a call that lists values. Did you mean 'doubling(first,last)'? Known: choice(a,b), ",
     ),
-    "no such device": (["device=cuda"], ["device.type: 'cuda' is not a device of this host. Known: cpu"]),
-    "target that cannot be imported": (
-        ["model.torch._target_=nope.Net"],
-        ["model.torch._target_: 'nope.Net' cannot be imported"],
-    ),
-    "target that is misspelt": (
-        ["model.torch._target_=sweeprof.zoo.mlp.torch_modl"],
-        ["has no 'torch_modl'", "Did you mean 'torch_model'?"],
-    ),
-    "target that is not callable": (
-        ["model.torch._target_=sweeprof.errors.__doc__"],
-        ["is a str, which cannot be called"],
-    ),
-    "misspelt framework": (
-        ["model.toch._target_=a.b"],
-        ["model.toch: 'toch' is not a framework", "Did you mean 'torch'?"],
-    ),
-    "baseline that is no axis": (
-        ["compare.baseline={backnd: torch}"],
-        ["compare.baseline: 'backnd'", "Did you mean 'backend'?"],
-    ),
-    "baseline that is no value": (
-        ["compare.baseline={backend: trch}"],
-        ["compare.baseline.backend: 'trch' is not a value of that axis"],
-    ),
-    "several sweeps as a list of values": (["+sweep=quickstart,quickstart"], ["+sweep=[quickstart,quickstart]"]),
-    "size": (
-        ["limits.memory=lots"],
-        ["limits.memory: 'lots' is not a size of at most 1024 TiB, such as 2GiB, or null."],
-    ),
-    "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
-    "an axis that changes nothing": (
-        ["isolation=fork,inline"],
-        ["isolation: ['fork', 'inline'] cannot be an axis, because it does not change what is measured"],
-    ),
-    "a list for a number": (["batch_size=[1,8]"], ["batch_size: [1, 8] is not a batch size"]),
-    "no metrics": (["metrics.select=[]"], ["metrics.select: [] is not a list of at least one metric."]),
-    "passes without a metric": (
-        ["metrics.select=[lines]"],
-        ["metrics.select: ['lines'] names passes alone: add a metric"],
-    ),
-    "exclude names no axis": (
-        ["batch_size=1,2", "exclude=[{batchsize: 2}]"],
-        ["exclude: 'batchsize'", "Did you mean 'batch_size'?"],
-    ),
-    "exclude is no rule": (
-        ["exclude=[batch_size]"],
-        ["exclude: 'batch_size' is 1, which is not a condition: compare it with a value."],
-    ),
-    "exclude leaves nothing": (["exclude=[{batch_size: 1}]"], ["excludes every combination"]),
-    "no address": (["tracking.uri=foo"], ["tracking.uri: 'foo' is not an address of MLflow"]),
-    "no such key in the chosen group": (
-        ["tracking=none", "tracking.uri=http://x"],
-        ["tracking.uri: 'http://x' is given to a key"],
-    ),
-    "a word": (
-        ["quickstart"],
-        [
-            "command line: 'quickstart' is not an override (expected KEY=VALUE) or a subcommand. Known: report, compare, "
-        ],
-    ),
-    "a misspelt subcommand": (["reprot", "--trust"], ["command line: 'reprot' is not", "Did you mean 'report'?"]),
-    "a word after an override": (
-        ["batch_size=8", "report"],
-        ["command line: 'report' is not an override (expected KEY=VALUE)."],
-    ),
-    "an unknown option of a subcommand": (
-        ["report", "last", "--fromat", "all"],
-        ["sweeprof report: '--fromat' is not an option. Did you mean '--format'?"],
-    ),
-    "a subcommand without its folder": (["collect"], ["required: DIR; see sweeprof collect --help"]),
-    "unknown flag": (["--mutirun"], ["command line: '--mutirun' is not a flag", "Did you mean '--multirun'?"]),
-    "not an override": (["batch_size=[1"], ["batch_size: '[1' cannot be read"]),
-    "unwritable output": (["output=/proc/nowhere"], ["output: '/proc/nowhere' cannot be written", "output=PATH"]),
-    "several faults": (
-        ["backend=tensorflw", "batch_size=0", "bogus=1", "protocol.rounds=none"],
-        ["'tensorflw' is not a backend", "batch_size: 0", "bogus: '1'", "protocol.rounds: 'none'"],
-    ),
-}
-
-
-CASES |= {
-    "a misspelt group": (["modle=mlp"], ["modle: 'mlp' is given to a key that does not exist. Did you mean 'model'?"]),
-    "a choice that is no name": (["model=null"], ["model: 'null' is not a model; a choice is a name. Known: "]),
-    "a choice that is no name among others": (["model=mlp,null"], ["model: None is not a model"]),
-    "an axis without values": (["axes={batch_size: []}"], ["axes.batch_size: [] has no values."]),
-    "no axes": (["axes={}"], ["axes: {} is empty; it must be {axis: [values]}."]),
-    "a misspelt key in a mapping": (
-        ["limits={timeot_s: 3}"],
-        ["limits.timeot_s: 3", "Did you mean 'limits.timeout_s'?"],
-    ),
-    "a folder of configs that is not there": (
-        ["--config-dir", "mein", "model=own"],
-        ["--config-dir: 'mein' is not a folder.", "model: 'own' is not a model."],
-    ),
-    "a shape with a letter": (
-        ["dataset=synthetic", "dataset.shape=[3,a,224]"],
-        ["dataset.shape: [3, 'a', 224] is not a list of whole numbers."],
-    ),
-    "an argument that a model of the zoo lacks": (
-        ["model.torch.pretraind=false"],
-        [
-            "model.torch: 'pretraind' is not an argument of sweeprof.zoo.lenet5.torch_model.",
-            "Did you mean 'pretrained'?",
-        ],
-    ),
-    "an argument that a model of the user lacks": (
-        ["model.torch._target_=torch.nn.Linear", "model.torch.in_featurs=3"],
-        ["model.torch: 'in_featurs' is not an argument of torch.nn.Linear. Did you mean 'in_features'?"],
-    ),
-    "a setting that the backend lacks beside another mistake": (
-        ["backend.threds=1", "model=lenet6"],
-        ["backend.threds: '1'", "Did you mean 'backend.threads'?", "model: 'lenet6'"],
-    ),
-    "a condition without quotes": (
-        ["search.minimize=latency", "search.subject_to=[latency < 5 ms]"],
-        [
-            "search.subject_to: '[latency < 5 ms]' is not a list of conditions; "
-            "write 'search.subject_to=[\"latency < 5 ms\"]', with both kinds of quotes."
-        ],
-    ),
-    "a call that lists nothing": (
-        ["batch_size=doublng(1,8)"],
-        [
-            "batch_size: 'doublng(1,8)' is not a call that lists values. Did you mean 'doubling(first,last)'? Known: choice(a,b), "
-        ],
-    ),
-    "a range without values": (
-        ["batch_size=range(1,1)", "backend.threads=range(9,1)"],
-        [
-            "batch_size: 'range(1,1)' has no values: range(start,stop) ends before stop, such as range(1,9).",
-            "backend.threads: 'range(9,1)' has no values",
-        ],
-    ),
-    "several goals as an axis": (
-        ["search.minimize=latency,first_step"],
-        [
-            "search.minimize: ['latency', 'first_step'] cannot be an axis; write one list: search.minimize=[latency,first_step]."
-        ],
-    ),
-    "several faults of a search": (
-        ["search.maximize=throughputt", "search.sampler=TPE", "search.trials=0", "budget=10mins"],
-        [
-            "search.maximize: 'throughputt'",
-            "search.sampler: 'TPE'",
-            "search.trials: 0",
-            "budget: '10mins' is not a duration",
-        ],
-    ),
-    "a shell without completion": (["-sc", "install=bsh"], ["-sc: 'bsh' is not a shell with completion", "'bash'?"]),
-    "completion of nothing": (["-sc"], ["-sc: '' takes install=SHELL or uninstall=SHELL."]),
-}
-
-ASKS_ELSEWHERE = (
-    "an argument that an optimizer lacks",
-    "no such device",
-    "target that is misspelt",
-    "target that is not callable",
-    "an argument that a model of the user lacks",
-)
+    # Models, their arguments and devices.
+    (f"{SMALL} model.fake=5", "model.fake: 5 is not a builder"),
+    ("model.torch._target_=nope.Net", "model.torch._target_: 'nope.Net' cannot be imported"),
+    ("model.torch.pretraind=false", "model.torch: 'pretraind' is not an argument of sweeprof.zoo.lenet5.torch_model. Did you mean"),
+    # The command line, paths.
+    ("quickstart", "command line: 'quickstart' is not an override (expected KEY=VALUE) or a subcommand. Known: report, compare, "),
+    ("reprot --trust", "command line: 'reprot' is not", "Did you mean 'report'?"),
+    ("batch_size=8 report", "command line: 'report' is not an override (expected KEY=VALUE)."),
+    ("report last --fromat all", "sweeprof report: '--fromat' is not an option. Did you mean '--format'?"),
+    ("report last", "does not exist: there are no sweeps in"),
+    ("sync last", "does not exist: there are no sweeps in"),
+    (f"sync {GOLDEN} uir=x", "Did you mean 'uri'?"),
+    ("collect", "required: DIR; see sweeprof collect --help"),
+    ("--mutirun", "command line: '--mutirun' is not a flag", "Did you mean '--multirun'?"),
+    ("batch_size=[1", "batch_size: '[1' cannot be read"),
+    ("-sc install=bsh", "-sc: 'bsh' is not a shell with completion", "'bash'?"),
+    ("-sc", "-sc: '' takes install=SHELL or uninstall=SHELL."),
+    ("output=/proc/nowhere", "output: '/proc/nowhere' cannot be written", "output=PATH"),
+    (f"{FAKE} output=$NO_SUCH/out", "output: '$NO_SUCH/out' has an environment variable that is not set: $NO_SUCH."),
+    (f"{FAKE} output=~nobody-here/out", "output: '~nobody-here/out' begins with ~nobody-here, which is no user"),
+    (f"{FAKE} --config-dir=$NO_SUCH", "--config-dir: '$NO_SUCH' has an environment variable"),
+    (f"{FAKE} limits.locks=~nobody-here/locks", "limits.locks: '~nobody-here/locks' is not the full path of a folder"),
+)  # fmt: skip
+"""Commands, and what each is told."""
+ASKED_ELSEWHERE = (
+    ("'training.optimizer={_target_: torch.optim.SGD, lrr: 0.1}' mode=training", "'lrr' is not an argument of torch.optim.SGD."),
+    ("device=cuda", "device.type: 'cuda' is not a device of this host. Known: cpu"),
+    ("model.torch._target_=sweeprof.zoo.mlp.torch_modl", "has no 'torch_modl'. Did you mean 'torch_model'?"),
+    ("model.torch._target_=sweeprof.errors.__doc__", "is a str, which cannot be called"),
+    ("model.torch._target_=torch.nn.Linear model.torch.in_featurs=3", "of torch.nn.Linear. Did you mean 'in_features'?"),
+)  # fmt: skip
 """Mistakes that only a process with the framework can tell, which takes its time."""
 
 
@@ -267,56 +170,33 @@ def errors(ran: Ran) -> list[str]:
     return [line for line in ran.err.splitlines() if not line.startswith("planning")]
 
 
-@pytest.mark.parametrize("arguments", [["model=lenet6", "bogus=1"], ["quickstart"]])
-def test_a_mistake_in_a_process_of_its_own(sweeprof: Command, called: Command, arguments: list[str]) -> None:
-    """Shows that the calls below are like the command."""
-    ran, like = sweeprof(*arguments), called(*arguments)
-    assert (ran.code, ran.out, ran.err) == (like.code, like.out, like.err)
-    assert ran.code == 1
+def name_of(mistake: tuple[str, ...]) -> str:
+    return mistake[0][:70]
 
 
-TOGETHER = (
-    (
-        *(
-            "unknown model",
-            "unknown backend",
-            "unknown sweep",
-            "unknown metric set",
-            "unknown metric",
-            "unknown launcher",
-        ),
-        *("a setting of a cluster that is not chosen", "batch size 0", "unknown key", "unknown nested key"),
-    ),
-    (
-        *("unknown model in a sweep", "baseline that is no axis"),
-        *("size", "isolation", "no address"),
-    ),
-    ("unknown sweep beside a list", "batch size -1"),
-    (
-        *("batch size abc", "an axis of the training step without one", "misspelt framework"),
-        "baseline that is no value",
-    ),
-    ("an axis that changes nothing", "a list for a number", "no metrics"),
+@pytest.mark.parametrize(
+    "mistake",
+    [*MISTAKES, *(pytest.param(mistake, marks=pytest.mark.slow) for mistake in ASKED_ELSEWHERE)],
+    ids=name_of,
 )
-"""Mistakes that one command makes together: each is told all the same."""
-ALONE = [case for case in CASES if not any(case in cases for cases in TOGETHER)]
-COMMANDS = [
-    *(pytest.param(cases, id=f"{cases[0]} and others") for cases in TOGETHER),
-    *(pytest.param((case,), id=case, marks=pytest.mark.slow if case in ASKS_ELSEWHERE else ()) for case in ALONE),
-]
-
-
-@pytest.mark.parametrize("cases", COMMANDS)
-def test_a_mistake_gets_one_clear_error(called: Command, tmp_path: Path, cases: tuple[str, ...]) -> None:
-    ran = called(*(argument for case in cases for argument in CASES[case][0]))
+def test_a_mistake_gets_one_clear_error(called: Command, tmp_path: Path, mistake: tuple[str, ...]) -> None:
+    command, *messages = mistake
+    ran = called(*shlex.split(command))
     assert ran.code == 1
-    for text in (text for case in cases for text in CASES[case][1]):
-        assert text in ran.err
+    assert [message for message in messages if message not in ran.err] == [], ran.err
     assert "Traceback" not in ran.err
     assert "HYDRA_FULL_ERROR" not in ran.err
     assert all(line.startswith("error: ") for line in errors(ran))
     assert ran.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["model=lenet6", "bogus=1"], ["quickstart"]])
+def test_a_mistake_in_a_process_of_its_own(sweeprof: Command, called: Command, arguments: list[str]) -> None:
+    """Shows that the calls of the other tests are like the command."""
+    ran, like = sweeprof(*arguments), called(*arguments)
+    assert (ran.code, ran.out, ran.err) == (like.code, like.out, like.err)
+    assert ran.code == 1
 
 
 @pytest.mark.parametrize("arguments", [["metrics.functions=foo"], ["backend=tensorflow", "backend.compile=true"]])
@@ -334,35 +214,54 @@ def test_an_axis_is_not_missing_beside_another_mistake(called: Command) -> None:
 
 def test_an_output_that_is_a_file_is_refused(called: Command, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    ran = called("output=taken", "model=fake", "backend=fake")
+    (error,) = errors(called("output=taken", "model=fake", "backend=fake"))
+    assert error.startswith("error: output: ")
+
+
+@pytest.mark.parametrize("command", ["report", "sync"])
+def test_a_folder_without_a_sweep(called: Command, tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir()
+    ran = called(command, "empty")
     assert ran.code == 1
-    assert "output: " in ran.err
+    assert "is not the folder of a sweep" in ran.err
     assert "Traceback" not in ran.err
+    assert "DIR" in called(command, "--help").out
 
 
-def test_a_missing_extra_says_what_to_install(called: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter that cannot see the frameworks, as after ``pip install sweeprof`` alone."""
-    for framework in ("tensorflow", "mlflow"):
-        monkeypatch.setitem(sys.modules, framework, None)
-    ran = called("backend=tensorflow", "tracking=mlflow")
-    assert ran.code == 1
-    assert "pip install 'sweeprof[tensorflow]', or use what is installed: backend=torch" in ran.err
-    assert "pip install 'sweeprof[mlflow]'" in ran.err
+NO_MLFLOW = "tracking: 'mlflow' is not installed here: pip install 'sweeprof[mlflow]'"
 
 
-def test_onnxruntime_without_the_framework_that_builds_the_model(
-    called: Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("missing", "arguments", "said"),
+    [
+        (
+            "tensorflow mlflow",
+            "backend=tensorflow tracking=mlflow",
+            ["pip install 'sweeprof[tensorflow]', or use what is installed: backend=torch", "pip install 'sweeprof[mlflow]'"],
+        ),
+        (
+            "torch",
+            "backend=onnxruntime model=mlp dry_run=true",
+            ["model.torch: 'torch' is needed to build the model for onnx, and is not installed here", "'sweeprof[torch]'"],
+        ),
+        ("mlflow", f"{FAKE} dry_run=true tracking=mlflow", [NO_MLFLOW]),
+        ("mlflow", f"{FAKE} dry_run=true tracking.uri=http://localhost:1", [NO_MLFLOW]),
+    ],
+)  # fmt: skip
+def test_a_missing_extra_says_what_to_install(
+    called: Command, monkeypatch: pytest.MonkeyPatch, missing: str, arguments: str, said: list[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    ran = called("backend=onnxruntime", "model=mlp", "dry_run=true")
+    """An interpreter that cannot see the packages, as after ``pip install sweeprof`` alone."""
+    for package in missing.split():
+        monkeypatch.setitem(sys.modules, package, None)
+    ran = called(*arguments.split())
     assert ran.code == 1
-    assert "model.torch: 'torch' is needed to build the model for onnx, and is not installed here" in ran.err
-    assert "pip install 'sweeprof[torch]'" in ran.err
+    assert all(text in ran.err for text in said), ran.err
 
 
 def test_without_mlflow_a_sweep_is_not_tracked(called: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    ran = called("model=fake", "backend=fake", "dataset=synthetic", "isolation=inline")
+    ran = called(*FAKE.split(), "isolation=inline")
     assert ran.code == 0, ran.err
     (line,) = [line for line in ran.err.splitlines() if "MLflow" in line]
     assert line.startswith("tracking: MLflow is not installed")
@@ -372,98 +271,69 @@ def test_without_mlflow_a_sweep_is_not_tracked(called: Command, monkeypatch: pyt
     assert json.loads(config.read_text())["config"] == {"_target_": None}
 
 
-@pytest.mark.parametrize("asked", ["tracking=mlflow", "tracking.uri=http://localhost:1"])
-def test_mlflow_that_is_asked_for_must_be_installed(
-    asked: str, called: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    ran = called("model=fake", "backend=fake", "dataset=synthetic", "dry_run=true", asked)
-    assert ran.code == 1
-    assert "tracking: 'mlflow' is not installed here: pip install 'sweeprof[mlflow]'" in ran.err
+# Files of configs.
+
+
+def with_file(folder: Path, name: str, content: str | bytes) -> tuple[str, str]:
+    """Write a file of a folder of configs, and return the flag that names the folder."""
+    path = folder / "mine" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return ("--config-dir", "mine")
+
+
+ONE = "axes: {batch_size: [1]}\n"
+UNKNOWN = "is given to a key that does not exist. Did you mean "
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (
-            "name: x\naxis: {batch_size: [1, 2]}",
-            "2: axis: {'batch_size': [1, 2]} is given to a key that does not exist. Did you mean 'axes'?",
-        ),
-        (
-            "axes:\n  batchsize: [1, 2]",
-            "2: batchsize: '1,2' is given to a key that does not exist. Did you mean 'batch_size'?",
-        ),
-        ("axes: {batch_size: []}", "1: axes.batch_size: [] has no values."),
-        (
-            "axes: {batch_size: [1, 2}",
-            "1: is not YAML: while parsing a flow sequence, expected ',' or ']', but got '}'",
-        ),
-        (
-            "axes: {batch_size: [1]}\naxes: {}",
-            "2: is not YAML: while constructing a mapping, found duplicate key axes",
-        ),
-        ("axes:\n  batch_size:\n  - 1\n  - 0", "4: batch_size: 0 is not a batch size"),
-        (
-            "axes: {batch_size: [1]}\nlimits:\n  timeot_s: 3",
-            "3: limits.timeot_s: 3 is given to a key that does not exist. Did you mean 'limits.timeout_s'?",
-        ),
-        (
-            "axes: {batch_size: [1]}\nbackend:\n  slowdwn: 2.0",
-            "3: backend.slowdwn: '2.0' is given to a key that does not exist. Did you mean 'backend.slowdown'?",
-        ),
-        (
-            "axes: {batch_size: [1]}\nexclude:\n- batch_size > 7\n- batchsize > 1",
-            "4: exclude: 'batchsize > 1' uses 'batchsize'",
-        ),
-        ("zip:\n- batch_size: []", "2: zip[0].batch_size: [] has no values."),
+        ("name: x\naxis: {batch_size: [1, 2]}", f":2: axis: {{'batch_size': [1, 2]}} {UNKNOWN}'axes'?"),
+        ("axes:\n  batchsize: [1, 2]", f":2: batchsize: '1,2' {UNKNOWN}'batch_size'?"),
+        ("axes: {batch_size: []}", ":1: axes.batch_size: [] has no values."),
+        ("axes: {batch_size: [1, 2}", ":1: is not YAML: while parsing a flow sequence, expected ',' or ']', but got '}'"),
+        (f"{ONE}axes: {{}}", ":2: is not YAML: while constructing a mapping, found duplicate key axes"),
+        ("axes:\n  batch_size:\n  - 1\n  - 0", ":4: batch_size: 0 is not a batch size"),
+        (f"{ONE}limits:\n  timeot_s: 3", f":3: limits.timeot_s: 3 {UNKNOWN}'limits.timeout_s'?"),
+        (f"{ONE}backend:\n  slowdwn: 2.0", f":3: backend.slowdwn: '2.0' {UNKNOWN}'backend.slowdown'?"),
+        (f"{ONE}exclude:\n- batch_size > 7\n- batchsize > 1", ":4: exclude: 'batchsize > 1' uses 'batchsize'"),
+        ("zip:\n- batch_size: []", ":2: zip[0].batch_size: [] has no values."),
         (
             "defaults:\n- override /dataset: digts",
-            "2: dataset: 'digts' is not a dataset. Did you mean 'digits'? Known: audio, auto, digits, "
+            ":2: dataset: 'digts' is not a dataset. Did you mean 'digits'? Known: audio, auto, digits, "
             "huggingface, images, npz, synthetic, table, tensorflow, tokens, torch.",
         ),
-        (
-            "defaults:\n- override /datset: digits",
-            "2: defaults: 'datset' is not a config group. Did you mean 'dataset'?",
-        ),
-        (
-            "axes: {batch_size: [1]}\nname: ${nothing}",
-            "2: file: 'small.yaml' - Interpolation key 'nothing' not found",
-        ),
-        ("axes:\n  batch_size: [1, 1" + "0" * 5000 + "]", "2: batch_size: '1000000"),
-        ("hydra:\n  sweep:\n    dir: mine", "3: hydra.sweep.dir: 'mine' has no effect in sweeprof"),
-        (
-            "model: {fake: {classes: 0x1" + "0" * 5000 + "}}",
-            "1: model.fake.classes: a number of thousands of digits is too large",
-        ),
-        ("axes: {}", "1: axes: {} is empty; it must be {axis: [values]} or absent."),
+        ("defaults:\n- override /datset: digits", ":2: defaults: 'datset' is not a config group. Did you mean 'dataset'?"),
+        (f"{ONE}name: ${{nothing}}", ":2: file: 'small.yaml' - Interpolation key 'nothing' not found"),
+        (f"axes:\n  batch_size: [1, 1{'0' * 5000}]", ":2: batch_size: '1000000"),
+        ("hydra:\n  sweep:\n    dir: mine", ":3: hydra.sweep.dir: 'mine' has no effect in sweeprof"),
+        (f"model: {{fake: {{classes: 0x1{'0' * 5000}}}}}", ":1: model.fake.classes: a number of thousands of digits is too large"),
+        ("axes: {}", ":1: axes: {} is empty; it must be {axis: [values]} or absent."),
         ("", ": file: 'small.yaml' is empty"),
         ("- a", ": file: 'small.yaml' - ConfigTypeError"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_a_sweep_file_has_its_line(called: Command, tmp_path: Path, content: str, expected: str) -> None:
-    (tmp_path / "mine" / "sweep").mkdir(parents=True)
-    (tmp_path / "mine" / "sweep" / "small.yaml").write_text(content)
-    ran = called("--config-dir", "mine", "+sweep=small", "model=fake", "backend=fake", "tracking=none")
+    flag = with_file(tmp_path, "sweep/small.yaml", content)
+    ran = called(*flag, "+sweep=small", "model=fake", "backend=fake", "tracking=none")
     assert ran.code == 1
     (error,) = errors(ran)
-    assert f"error: mine/sweep/small.yaml{'' if expected.startswith(':') else ':'}{expected}" in error
+    assert f"error: mine/sweep/small.yaml{expected}" in error
     assert not (tmp_path / "outputs").exists()
 
 
 def test_a_file_in_another_encoding_is_named(called: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine" / "sweep").mkdir(parents=True)
-    (tmp_path / "mine" / "sweep" / "small.yaml").write_bytes("axes: {batch_size: [1]}\n# café\n".encode("latin-1"))
-    ran = called("--config-dir", "mine", "+sweep=small")
+    flag = with_file(tmp_path, "sweep/small.yaml", "axes: {batch_size: [1]}\n# café\n".encode("latin-1"))
+    ran = called(*flag, "+sweep=small")
     assert ran.code == 1
-    assert ran.err == (
-        "error: mine/sweep/small.yaml:2: file: b'\\xe9' is not UTF-8, the encoding of config files; save the file as UTF-8.\n"
-    )
+    said = "file: b'\\xe9' is not UTF-8, the encoding of config files; save the file as UTF-8."
+    assert ran.err == f"error: mine/sweep/small.yaml:2: {said}\n"
 
 
 def test_what_the_command_line_gives_is_not_looked_for_in_a_file(called: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine" / "sweep").mkdir(parents=True)
-    (tmp_path / "mine" / "sweep" / "small.yaml").write_text("axes: {batch_size: [1, 2]}\nlimits: {timeout_s: 3}\n")
-    ran = called("--config-dir", "mine", "+sweep=small", "batch_size=0", "limits.timeout_s=-1")
+    flag = with_file(tmp_path, "sweep/small.yaml", "axes: {batch_size: [1, 2]}\nlimits: {timeout_s: 3}\n")
+    ran = called(*flag, "+sweep=small", "batch_size=0", "limits.timeout_s=-1")
     assert "error: batch_size: 0 is not" in ran.err
     assert "error: limits.timeout_s: -1 is not" in ran.err
     (error,) = errors(called("model=mlp", "model.torch.width=4"))
@@ -471,12 +341,12 @@ def test_what_the_command_line_gives_is_not_looked_for_in_a_file(called: Command
 
 
 def test_a_mistake_in_a_model_file_has_its_line(called: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine" / "model").mkdir(parents=True)
     text = "torch:\n  _target_: sweeprof.zoo.mlp.torch_model\n  pretraind: false\n"
-    (tmp_path / "mine" / "model" / "own.yaml").write_text(text)
-    ran = called("--config-dir", "mine", "model=mlp,own")
-    (error,) = errors(ran)
+    (error,) = errors(called(*with_file(tmp_path, "model/own.yaml", text), "model=mlp,own"))
     assert error.startswith("error: mine/model/own.yaml:3: model.torch: 'pretraind' is not an argument of ")
+
+
+# What is no regular file.
 
 
 def _socket(path: Path) -> None:
@@ -484,41 +354,41 @@ def _socket(path: Path) -> None:
         unix.bind(path.name)
 
 
-IRREGULAR: dict[str, list[str]] = {
-    "collect": ["collect", "odd"],
-    "compare, base": ["compare", "odd", "last"],
-    "compare, new": ["compare", str(Path(__file__).parents[1] / "golden" / "sweep-v2"), "odd.json"],
-    "compare --json": ["compare", "last", "last", "--json=odd.json"],
-    "compare --junit": ["compare", "last", "last", "--junit=odd"],
-    "compare --markdown": ["compare", "last", "last", "--markdown=odd"],
-    "lines": ["lines", "odd.py"],
-    "lines --output": ["lines", "--output=odd", "fine.py"],
-    "prune": ["prune", "adhoc", "--keep=1", "--output=odd"],
-    "report": ["report", "odd"],
-    "sync": ["sync", "odd"],
-    "ui": ["ui", "odd"],
-    "resume": ["resume=odd"],
-    "output": [*SMALL, "output=odd"],
-    "baseline": [*SMALL, "compare.baseline=odd.json"],
-    "config dir": ["--config-dir", "odd", *SMALL],
-    "config name": ["--config-dir", "mine", "--config-name", "odd"],
-    "sweep": ["--config-dir", "mine", "+sweep=odd"],
-    "model's config": ["--config-dir", "mine", "model=odd", "backend=fake"],
-    "model's file": ["model=file", "backend=onnxruntime", "model.path=odd.onnx"],
-    "npz": [*SMALL, "dataset=npz", "dataset.path=odd.npz"],
-    "npz of a split": [*SMALL, "dataset=npz", "dataset.path='{split}.npz'"],
-    "table": [*SMALL, "dataset=table", "dataset.path=odd.csv", "dataset.targets=[y]"],
-    "tokens": [*SMALL, "dataset=tokens", "dataset.path=odd.bin"],
-    "images": [*SMALL, "dataset=images", "dataset.path=odd"],
-    "audio": [*SMALL, "dataset=audio", "dataset.path=odd"],
-}
+IRREGULAR = (
+    "collect odd",
+    "compare odd last",
+    f"compare {GOLDEN} odd.json",
+    "compare last last --json=odd.json",
+    "compare last last --junit=odd",
+    "compare last last --markdown=odd",
+    "lines odd.py",
+    "lines --output=odd fine.py",
+    "prune adhoc --keep=1 --output=odd",
+    "report odd",
+    "sync odd",
+    "ui odd",
+    "resume=odd",
+    f"{SMALL} output=odd",
+    f"{SMALL} compare.baseline=odd.json",
+    f"--config-dir odd {SMALL}",
+    "--config-dir mine --config-name odd",
+    "--config-dir mine +sweep=odd",
+    "--config-dir mine model=odd backend=fake",
+    "model=file backend=onnxruntime model.path=odd.onnx",
+    f"{SMALL} dataset=npz dataset.path=odd.npz",
+    f"{SMALL} dataset=npz \"dataset.path='{{split}}.npz'\"",
+    f"{SMALL} dataset=table dataset.path=odd.csv dataset.targets=[y]",
+    f"{SMALL} dataset=tokens dataset.path=odd.bin",
+    f"{SMALL} dataset=images dataset.path=odd",
+    f"{SMALL} dataset=audio dataset.path=odd",
+)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, _socket, lambda path: path.symlink_to("/dev/zero")])
-@pytest.mark.parametrize("arguments", IRREGULAR.values(), ids=IRREGULAR)
+@pytest.mark.parametrize("command", IRREGULAR)
 @pytest.mark.timeout(120)
 def test_a_fifo_a_socket_or_a_device_in_place_of_a_file_is_one_message(
-    called: Command, tmp_path: Path, arguments: list[str], make: Callable[[Path], None]
+    called: Command, tmp_path: Path, command: str, make: Callable[[Path], None]
 ) -> None:
     """Opening a FIFO waits for its other end, a device may never end, and replacing one breaks it."""
     for folder in ("mine/sweep", "mine/model", "mine/cluster"):
@@ -528,9 +398,8 @@ def test_a_fifo_a_socket_or_a_device_in_place_of_a_file_is_one_message(
         make(tmp_path / name)
     make(tmp_path / "mine" / "odd.yaml")
     (tmp_path / "fine.py").write_text("def one():\n    return 1\n\n\none()\n")
-    ran = called(*arguments)
+    ran = called(*shlex.split(command))
     assert ran.code == 1
-    lines = [line for line in ran.err.splitlines() if not line.startswith("planning: ")]
-    assert any("odd" in line or "test.npz" in line for line in lines)
-    assert all(line.startswith("error: ") for line in lines)
+    assert any("odd" in line or "test.npz" in line for line in errors(ran))
+    assert all(line.startswith("error: ") for line in errors(ran))
     assert not (tmp_path / "odd").is_file()

@@ -16,17 +16,17 @@ import torch
 from torch import nn
 
 import sweeprof
-from support.configs import composed
+from support.fakes import composed_of
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, PhaseTimes
 
-QUICK = {
-    "protocol": "quick",
-    "protocol.warmup_s": 0.02,
-    "protocol.min_s": 0.02,
-    "protocol.max_s": 1,
-    "metrics": "layers",
-}
-MODELS = ("lenet5", "mlp", "digits_resnet")
+QUICK = (
+    "metrics=layers",
+    "batch_size=2",
+    "protocol=quick",
+    "protocol.warmup_s=0.02",
+    "protocol.min_s=0.02",
+    "protocol.max_s=1",
+)
 
 
 @pytest.fixture
@@ -84,9 +84,8 @@ def _sessions(count: int) -> Seen:
 
 def _sweeps(count: int, backend: str, models: tuple[str, ...], modes: tuple[str, ...]) -> Seen:
     seen = Seen()
-    configs = [
-        composed(model=model, backend=backend, mode=mode, batch_size=2, **QUICK) for model in models for mode in modes
-    ]
+    chosen = [(f"model={model}", f"mode={mode}", f"backend={backend}") for model in models for mode in modes]
+    configs = [composed_of(*words, *QUICK) for words in chosen]
     for _ in range(count):
         for config in configs:
             times = sweeprof.Profiler.from_config(config).seen("layer_times")
@@ -95,17 +94,19 @@ def _sweeps(count: int, backend: str, models: tuple[str, ...], modes: tuple[str,
     return seen
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("busy")
-def test_sessions_and_sweeps_show_no_0_and_mark_sums_that_are_off() -> None:
-    print("sessions:", _sessions(5), "\nsweeps:", _sweeps(1, "torch", ("lenet5",), ("inference", "training")))
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("busy")
-def test_fifty_sessions_and_twenty_sweeps_show_no_0_and_mark_sums_that_are_off() -> None:
-    print(f"load {os.getloadavg()[0]:.1f}\nsessions:", _sessions(50))
-    print("sweeps:", _sweeps(20, "torch", MODELS, ("inference", "training")))
+@pytest.mark.parametrize(
+    ("sessions", "sweeps", "models"),
+    [
+        pytest.param(5, 1, ("lenet5",), marks=pytest.mark.slow),
+        pytest.param(50, 20, ("lenet5", "mlp", "digits_resnet"), marks=pytest.mark.thorough),
+    ],
+)
+def test_sessions_and_sweeps_show_no_0_and_mark_sums_that_are_off(
+    sessions: int, sweeps: int, models: tuple[str, ...]
+) -> None:
+    print(f"load {os.getloadavg()[0]:.1f}\nsessions:", _sessions(sessions))
+    print("sweeps:", _sweeps(sweeps, "torch", models, ("inference", "training")))
 
 
 @pytest.mark.thorough

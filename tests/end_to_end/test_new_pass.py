@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import run_command
+from support.command import run_command, values_of
 from support.records import read_records
 
 ANSWERS = '''
@@ -105,56 +105,48 @@ def soaked(soaks):
 ENTRY_POINTS = "[sweeprof.passes]\nanswers = answers_pass\nsoak = soak_pass\n"
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages, one of which has a pass."""
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of installed packages, one of which has two passes."""
     site = tmp_path / "site"
-    described = site / "answers-1.0.dist-info"
-    described.mkdir(parents=True)
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: answers\nVersion: 1.0\n")
-    (described / "entry_points.txt").write_text(ENTRY_POINTS)
-    (site / "answers_pass.py").write_text(ANSWERS)
-    (site / "soak_pass.py").write_text(SOAK)
-    (site / "answers_metrics.py").write_text(METRICS)
+    files = {
+        "answers-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: answers\nVersion: 1.0\n",
+        "answers-1.0.dist-info/entry_points.txt": ENTRY_POINTS,
+        "answers_pass.py": ANSWERS,
+        "soak_pass.py": SOAK,
+        "answers_metrics.py": METRICS,
+    }
+    (site / "answers-1.0.dist-info").mkdir(parents=True)
+    for name, text in files.items():
+        (site / name).write_text(text)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
-    return site
 
 
-def test_a_sweep_runs_a_new_pass_and_a_metric_reads_it(tmp_path: Path, site: Path) -> None:
-    assert site.is_dir()
-    ran = run_command(
-        tmp_path,
-        *("name=new_pass", "model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "batch_size=2,4"),
-        *(
-            "compare.baseline={batch_size: 2}",
-            "metrics.select=[compute/macs,{_target_: answers_metrics.answered_twice},{_target_: answers_metrics.growth}]",
-        ),
-    )
-    assert ran.code == 0, ran.err
-    folder = ran.folder("new_pass")
+def test_a_sweep_runs_a_new_pass_and_a_metric_reads_it(tmp_path: Path) -> None:
+    own = "{_target_: answers_metrics.answered_twice},{_target_: answers_metrics.growth}"
+    sizes = ("batch_size=2,4", "compare.baseline={batch_size: 2}")
+    ran = run_command(tmp_path, *FAKE, *sizes, f"metrics.select=[compute/macs,{own}]")
+    rows = [values_of(row) for row in ran.rows()]
+    folder = ran.folder("adhoc")
     assert {(r.pass_name, r.status) for r in read_records(folder / "records")} == {
         ("analysis", "ok"),
         ("answers", "ok"),
     }
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert plan["passes"] == ["analysis", "answers"]
-    rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
-    values = [row["cells"]["mine/answered"]["measurement"]["value"] for row in rows]
-    assert values == [4, 8]
-    assert [row["cells"]["mine/growth"]["measurement"]["value"] for row in rows] == [1, 2]
+    assert [row["mine/answered"] for row in rows] == [4, 8]
+    assert [row["mine/growth"] for row in rows] == [1, 2]
 
 
 @pytest.mark.slow
-def test_a_new_pass_may_be_measured_in_rounds_beside_others(tmp_path: Path, site: Path) -> None:
+def test_a_new_pass_may_be_measured_in_rounds_beside_others(tmp_path: Path) -> None:
     """One that needs no exclusive use of the host; the trials of the other passes are run all the same."""
-    assert site.is_dir()
-    ran = run_command(
-        tmp_path,
-        *("name=soak", "model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol.rounds=2"),
-        "metrics.select=[latency/forward,memory/rss_peak_bytes,{_target_: answers_metrics.soaked}]",
-    )
+    select = "metrics.select=[latency/forward,memory/rss_peak_bytes,{_target_: answers_metrics.soaked}]"
+    ran = run_command(tmp_path, *FAKE, "protocol.rounds=2", select)
     assert ran.code == 0, ran.out + ran.err
-    records = [(r.pass_name, r.round, r.status) for r in read_records(ran.folder("soak") / "records")]
-    assert sorted(records) == [
-        *(("memory", 0, "ok"), ("soak", 0, "ok"), ("soak", 1, "ok"), ("timing", 0, "ok"), ("timing", 1, "ok")),
-    ]
+    records = [(r.pass_name, r.round, r.status) for r in read_records(ran.folder("adhoc") / "records")]
+    expected = [("memory", 0), ("soak", 0), ("soak", 1), ("timing", 0), ("timing", 1)]
+    assert sorted(records) == [(name, number, "ok") for name, number in expected]

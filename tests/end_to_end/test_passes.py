@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.command import Ran, run_command
+from support.command import Ran, run_command, values_of
 from support.records import read_records
-from sweeprof.results.record import Record
 
 pytestmark = pytest.mark.slow
 
@@ -28,17 +25,9 @@ LEFT = {"trace.json.gz", "lines_time.txt", "lines_memory.txt"}
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return run_command(
-        tmp_path_factory.mktemp("passes"),
-        "name=passes",
-        "model=lenet5",
-        "batch_size=8",
-        "mode=inference,training",
-        "protocol=quick",
-        "protocol.min_s=0.02",
-        "protocol.warmup_s=0.02",
-        f"metrics.select=[{','.join(METRICS)}]",
-    )
+    short = ("protocol=quick", "protocol.min_s=0.02", "protocol.warmup_s=0.02")
+    model = ("name=passes", "model=lenet5", "batch_size=8", "mode=inference,training")
+    return run_command(tmp_path_factory.mktemp("passes"), *model, *short, f"metrics.select=[{','.join(METRICS)}]")
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +36,9 @@ def folder(ran: Ran) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ids(folder: Path) -> dict[str, str]:
+def ids(ran: Ran) -> dict[str, str]:
     """Combination id by mode."""
-    rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
-    return {row["axes"]["mode"]: row["combination_id"] for row in rows}
+    return {row["axes"]["mode"]: row["combination_id"] for row in ran.rows("passes")}
 
 
 def lines(path: Path) -> list[dict[str, str]]:
@@ -58,29 +46,17 @@ def lines(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def observed(folder: Path, id: str, pass_name: str) -> Mapping[str, Any]:
-    record = Record.from_dict(
-        json.loads((folder / "records" / id / f"{pass_name}-r0.json").read_text(encoding="utf-8"))
-    )
-    assert record.observations is not None
-    return record.observations
-
-
 def test_every_pass_of_both_modes_is_measured(ran: Ran, folder: Path, ids: dict[str, str]) -> None:
-    assert ran.code == 0, ran.err
     assert set(ids) == {"inference", "training"}
     found = {(record.combination_id, record.pass_name): record for record in read_records(folder / "records")}
     assert set(found) == {(id, name) for id in ids.values() for name in PASSES}
     assert {key: record.reason for key, record in found.items() if record.status != "ok"} == {}
 
 
-def test_every_metric_has_a_value(folder: Path) -> None:
-    for row in json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]:
-        missing = {
-            name: c["measurement"]["reason"] for name, c in row["cells"].items() if c["measurement"]["value"] is None
-        }
-        assert missing == {}
+def test_every_metric_has_a_value(ran: Ran) -> None:
+    for row in ran.rows("passes"):
         assert set(row["cells"]) == set(METRICS) - {"lines"}
+        assert None not in values_of(row).values(), row
 
 
 def test_layers_are_written_with_their_times(folder: Path, ids: dict[str, str]) -> None:
@@ -88,9 +64,8 @@ def test_layers_are_written_with_their_times(folder: Path, ids: dict[str, str]) 
         rows = lines(folder / "layers" / f"{id}.csv")
         assert sum(int(row["macs"]) for row in rows) == 8 * 416_520
         root = rows[0]
-        own = sum(
-            float(row["forward_self_s"]) for row in rows if row["path"] != "__outside__" and row["forward_self_s"]
-        )
+        inside = [row for row in rows if row["path"] != "__outside__"]
+        own = sum(float(row["forward_self_s"]) for row in inside if row["forward_self_s"])
         assert own == pytest.approx(float(root["forward_s"]))
         timed = [row["path"] for row in rows if row["backward_self_s"]]
         assert bool(timed) == (mode == "training")
@@ -106,15 +81,15 @@ def test_operators_count_what_the_layers_count(folder: Path, ids: dict[str, str]
 def test_memory_is_written_up_to_its_peak(folder: Path, ids: dict[str, str]) -> None:
     peaks = {}
     for mode, id in ids.items():
-        seen = observed(folder, id, "allocations")
+        (record,) = (
+            r for r in read_records(folder / "records") if (r.combination_id, r.pass_name) == (id, "allocations")
+        )
+        peaks[mode] = (record.observations or {})["peak_bytes"]
         moments = lines(folder / "memory" / id / "timeline.csv")
-        assert max(int(row["bytes"]) for row in moments) == seen["peak_bytes"]
-        peaks[mode] = seen["peak_bytes"]
-        tensors = {
-            name: int(row["bytes"])
-            for row in lines(folder / "memory" / id / "tensors.csv")
-            for name in json.loads(row["names"])
-        }
+        assert max(int(row["bytes"]) for row in moments) == peaks[mode]
+        tensors = {}
+        for row in lines(folder / "memory" / id / "tensors.csv"):
+            tensors.update(dict.fromkeys(json.loads(row["names"]), int(row["bytes"])))
         assert tensors["conv1.weight"] == 6 * 25 * 4
         assert ("conv1.weight.grad" in tensors) == (mode == "training")
     # What a forward keeps for its backward is there beside what it needs anyway.

@@ -1,16 +1,18 @@
-"""Variants of PyTorch as axes of a sweep, in inference and in training, through the real command."""
+"""Variants of PyTorch as axes of a sweep, and interleaved samples, through the real command."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from support.command import Command, call_command
-from sweeprof.results.files import read_json
+from support.command import Command
+from support.records import read_records
+from sweeprof.measuring.timing import Timing
 
 pytestmark = pytest.mark.slow
 
@@ -21,15 +23,9 @@ METRICS = "metrics.select=[latency/forward,latency/backward,latency/compile,comp
 @pytest.mark.thorough
 def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
     ran = sweeprof(
-        "model=lenet5",
-        "backend.precision=fp32,bf16,int8",
-        "backend.channels_last=true,false",
-        "mode=inference,training",
-        "training.optimizer=adamw",
-        "training.loss=cross_entropy",
+        *("model=lenet5", "backend.precision=fp32,bf16,int8", "backend.channels_last=true,false"),
+        *("mode=inference,training", "training.optimizer=adamw", "training.loss=cross_entropy", METRICS, *SHORT),
         "compare.baseline={backend.precision: fp32, backend.channels_last: false}",
-        METRICS,
-        *SHORT,
     )
     assert ran.code == 0, ran.err
     table = pd.read_csv(ran.folder("adhoc") / "comparison.csv")
@@ -40,17 +36,14 @@ def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
     assert table["latency/compile"].isna().all()
     assert set(table["compute/macs"]) == {416_520}
     assert (table["quality/agreement"] < 0.05).all()
-    assert (
-        "a dynamically quantized model has no gradients"
-        in ran.out + (ran.folder("adhoc") / "comparison.md").read_text()
-    )
+    report = (ran.folder("adhoc") / "comparison.md").read_text()
+    assert "a dynamically quantized model has no gradients" in ran.out + report
 
 
 def test_precisions_are_compared_with_single_precision(called: Command) -> None:
     select = "metrics.select=[latency/forward,quality/agreement]"
     ran = called("model=lenet5", "backend.precision=fp32,bf16,int8", select, "protocol.rounds=3", *SHORT)
-    assert ran.code == 0, ran.err
-    rows = read_json(ran.folder("adhoc") / "comparison.json")["rows"]
+    rows = ran.rows()
     assert [row["differs"] for row in rows] == [{}] * 3
     assert all(row["cells"]["latency/forward"]["verdict_reason"] != "different_environment" for row in rows)
     table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("backend.precision")
@@ -75,21 +68,36 @@ def test_compiled(sweeprof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert table["quality/agreement"]["torch_compile"] < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("argument", "told"),
-    [
-        (
-            "mode=trainning",
-            "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training, generation, loading.",
-        ),
-        ("mode=[inference]", "mode: ['inference'] is not a kind of step."),
-        ("training.optimizer=adamm", "training.optimizer: 'adamm' is not an optimizer."),
-        ("training.loss=mea", "training.loss: 'mea' is not a loss."),
-        ("backend.precision=bf61", "backend.precision: 'bf61' is not a precision."),
-    ],
-)
-def test_a_wrong_value_is_one_clear_error(tmp_path: Path, argument: str, told: str) -> None:
-    ran = call_command(tmp_path, "model=mlp", argument, "tracking=none")
-    assert ran.code == 1
-    assert told in ran.err
-    assert "Traceback" not in ran.err
+# Interleaved samples on scripted clocks: every figure is exact
+
+
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol.rounds=3")
+
+
+@pytest.mark.slow
+def test_interleaved_samples(sweeprof: Command) -> None:
+    """Batch sizes 1 and 2, each with a baseline and two slower ones: two trial groups a round; steps of the two kinds alternate."""
+    ran = sweeprof(
+        *(*FAKE, "name=d", "protocol=interleaved", "metrics=latency", "model.fake.step_s=0.001"),
+        *("batch_size=1,2", "backend.slowdown=1,2,4", "compare.baseline={backend.slowdown: 1}"),
+    )
+    rows = ran.rows("d")
+    records = read_records(ran.folder("d") / "records")
+    assert {record.status for record in records} == {"ok"}
+    assert len(records) == 2 * 3 * 3
+    runs: dict[str, list[Timing]] = {}
+    turns: dict[str, set[Any]] = {}
+    for record in records:
+        timing = Timing.from_dict(record.observations or {}, record.round)
+        assert timing.interleaved_run is not None
+        runs.setdefault(timing.interleaved_run.id, []).append(timing)
+        turns.setdefault(timing.interleaved_run.id, set()).add(timing.interleaved_run.turns)
+    assert len(runs) == 2 * 3
+    assert {len(members) for members in runs.values()} == {3}
+    assert {len(of_one) for of_one in turns.values()} == {1}
+    for row in rows:
+        slowdown = row["axes"]["backend.slowdown"]
+        cell: dict[str, Any] = row["cells"]["latency/forward"]
+        assert cell["measurement"]["paired"] == ([] if slowdown == 1 else cell["measurement"]["rounds"])
+        if slowdown > 1:
+            assert (round(cell["ratio"], 9), cell["verdict"]) == (slowdown, "worse")

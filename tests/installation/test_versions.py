@@ -18,15 +18,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import sweeprof
 from support.command import environment
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PYTHONS = [
-    name.rpartition(" ")[2]
-    for name in PROJECT["classifiers"]
-    if name.startswith("Programming Language :: Python :: 3.")
-]
+PYTHONS = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name]
 BACKENDS = ["torch", "tensorflow", "onnxruntime", "jax", "litert", "openvino"]
 ROWS = [
     *((python, extra, "newest") for python in PYTHONS for extra in ("none", *BACKENDS, "mlflow", "all")),
@@ -34,19 +31,7 @@ ROWS = [
 ]
 INSTALL_S, SWEEP_S = 400, 900
 MLP_MACS = 1024 * 128 + 128 * 64 + 64 * 10
-SHOWN = (
-    "torch",
-    "tensorflow",
-    "onnxruntime",
-    "jax",
-    "keras",
-    "ai-edge-litert",
-    "openvino",
-    "mlflow",
-    "hydra-core",
-    "numpy",
-    "pandas",
-)
+SHOWN = "torch tensorflow onnxruntime jax keras ai-edge-litert openvino mlflow hydra-core numpy pandas".split()
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic")
 UNTRACKED = "tracking: MLflow is not installed"
 
@@ -63,12 +48,14 @@ class Installed:
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run ``python ARGUMENTS``; return what it prints."""
         variables = {name: value for name, value in environment(self.cwd).items() if name != "PYTHONPATH"}
+        command: list[str | Path] = [self.python, *arguments]
+        output = subprocess.STDOUT
         done = subprocess.run(
-            [self.python, *arguments],
+            command,
             cwd=self.cwd,
             env=variables,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=output,
             text=True,
             timeout=SWEEP_S,
             check=False,
@@ -91,19 +78,14 @@ class Installed:
         return table
 
 
-def uv(*arguments: str | Path, timeout: float = INSTALL_S) -> None:
+def uv(*arguments: str | Path) -> None:
     """Run uv, which also finds the Pythons of pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     folders = [str(folder) for folder in sorted(pyenv.glob("versions/3.*/bin"))]
-    path = os.pathsep.join([*folders, os.environ["PATH"]])
+    variables = {**os.environ, "PATH": os.pathsep.join([*folders, os.environ["PATH"]])}
+    command = [sys.executable, "-m", "uv", "--quiet", *arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "uv", "--quiet", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=INSTALL_S, check=False
     )
     if done.returncode:
         raise RuntimeError(f"uv {' '.join(map(str, arguments))} failed: {done.stderr}")
@@ -138,9 +120,8 @@ def installed(request: pytest.FixtureRequest, distributions: Path, tmp_path: Pat
         uv(*install, "--resolution=lowest-direct", "--requirements", ROOT / "pyproject.toml", *named)
         uv(*install, "--no-deps", package)
     environment = Installed(venv / "bin" / "python", away)
-    lines = environment.run(
-        "-c", "from importlib.metadata import *; [print(d.name, d.version) for d in distributions()]"
-    )
+    program = "from importlib.metadata import *; [print(d.name, d.version) for d in distributions()]"
+    lines = environment.run("-c", program)
     versions = dict(line.split() for line in lines.splitlines())
     print(f"\nPython {python} · {extra} · {age}:", *(f"{name} {versions[name]}" for name in SHOWN if name in versions))
     yield environment
@@ -157,7 +138,7 @@ def rows(*extras: str) -> pytest.MarkDecorator:
 def test_without_extras(installed: Installed) -> None:
     """The help, one error that names the extra, and a sweep from the user's own folder of configs."""
     assert "sweeprof KEY=VALUE" in installed.run("-m", "sweeprof", "--help")
-    assert f"sweeprof {_version()}" in installed.run("-m", "sweeprof", "--version")
+    assert f"sweeprof {sweeprof.__version__}" in installed.run("-m", "sweeprof", "--version")
     said = installed.sweep(code=1)
     assert "error: backend: 'torch' is not installed here: pip install 'sweeprof[torch]'." in said
     assert "Traceback" not in said
@@ -199,12 +180,8 @@ def test_mlflow_alone(installed: Installed) -> None:
     assert "MLflow UI" in installed.sweep(*FAKE)
     installed.report()
     runs = "import mlflow; print(len(mlflow.search_runs(search_all_experiments=True)))"
-    assert (
-        installed.run("-c", f"import mlflow; mlflow.set_tracking_uri('sqlite:///outputs/mlflow.db'); {runs}").split()[
-            -1
-        ]
-        == "2"
-    )
+    program = f"import mlflow; mlflow.set_tracking_uri('sqlite:///outputs/mlflow.db'); {runs}"
+    assert installed.run("-c", program).split()[-1] == "2"
 
 
 @rows("all")
@@ -219,12 +196,6 @@ def _check_mlp(table: pd.DataFrame) -> None:
     assert table["compute/macs_per_sample"].item() == MLP_MACS
     assert 0 < table["latency/forward"].item() < 1
     assert table["params/total"].item() == MLP_MACS + 128 + 64 + 10
-
-
-def _version() -> str:
-    import sweeprof
-
-    return sweeprof.__version__
 
 
 FILES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import logging.config
 import os
@@ -10,13 +11,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import hydra
@@ -49,6 +50,17 @@ class Ran:
     def folder(self, name: str) -> Path:
         """The folder of the only sweep of that name."""
         return folder_of(self.cwd, name)
+
+    def rows(self, name: str = "adhoc") -> list[dict[str, Any]]:
+        """The rows of the comparison of the only sweep of that name, which ended well."""
+        assert self.code == 0, self.out + self.err
+        rows: list[dict[str, Any]] = json.loads((self.folder(name) / "comparison.json").read_text())["rows"]
+        return rows
+
+
+def values_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the metrics in a row of a comparison."""
+    return {name: cell["measurement"]["value"] for name, cell in row["cells"].items()}
 
 
 Command = Callable[..., Ran]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -39,3 +39,12 @@ def composer(arguments: Sequence[str], configs: Path | None = None) -> Composer:
 def planned(arguments: Sequence[str], configs: Path | None = None) -> Plan:
     """The plan of ``python -m sweeprof ARGUMENTS``."""
     return composer(arguments, configs).plan()
+
+
+def write_configs(folder: Path, files: Mapping[str, str]) -> Path:
+    """Write config files, by their names such as ``sweep/mine``, and return their folder."""
+    for name, text in files.items():
+        path = folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder

@@ -10,17 +10,20 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import cache
+from contextlib import redirect_stdout
+from functools import cache, partial
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from runpy import run_path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from torch import nn
 
 import sweeprof
-from support.planning import planned
+from support.planning import planned, write_configs
 from sweeprof.cli.common import COMMANDS, command_parser
 from sweeprof.cli.run import check_arguments
 from sweeprof.counting.formulas import DEFAULTS
@@ -75,13 +78,8 @@ def test_the_readme_names_where_vulnerabilities_are_reported() -> None:
     assert "(SECURITY.md)" in README.read_text(encoding="utf-8")
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert headings == [
-        "Code by design",
-        "Data",
-        "Other users of the same machine",
-        "What leaves the machine",
-        "Reporting a vulnerability",
-    ]
+    assert headings[:4] == ["Code by design", "Data", "Other users of the same machine", "What leaves the machine"]
+    assert headings[4:] == ["Reporting a vulnerability"]
 
 
 def test_the_reference_explains_every_exit_code() -> None:
@@ -165,18 +163,16 @@ def test_subcommands_have_the_arguments_that_are_written(document: Path, monkeyp
             check_arguments(arguments)
 
 
+def planned_sweeps() -> Iterator[Any]:
+    """The documents whose sweeps are planned here; the others have tests of their own that run them."""
+    for document in OTHERS:
+        if document.name not in ("models.md", "data.md", "language_models.md", "tutorial.md"):
+            marks = pytest.mark.slow if document in PLANNED else pytest.mark.thorough
+            yield pytest.param(document, id=document.name, marks=marks)
+
+
 @pytest.mark.usefixtures("described_here")
-@pytest.mark.parametrize(
-    "document",
-    [
-        pytest.param(
-            document, id=document.name, marks=pytest.mark.slow if document in PLANNED else pytest.mark.thorough
-        )
-        for document in OTHERS
-        # Their own tests run them.
-        if document.name not in ("models.md", "data.md", "language_models.md", "tutorial.md")
-    ],
-)
+@pytest.mark.parametrize("document", list(planned_sweeps()))
 def test_sweeps_can_be_planned_as_they_are_written(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,10 +181,8 @@ def test_sweeps_can_be_planned_as_they_are_written(
     (metric,) = blocks(ROOT / "docs" / "own-metrics.md", "python")
     model = "import torch\n\n\ndef MyNet(width):\n    return torch.nn.Linear(100, width)\n"
     (tmp_path / "my_package.py").write_text(metric + model, encoding="utf-8")
-    files = re.findall(r"^```yaml\n# conf/(\S+)\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
-    for name, content in files:
-        (tmp_path / "conf" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "conf" / name).write_text(content, encoding="utf-8")
+    files = re.findall(r"^```yaml\n# conf/(\S+)\.yaml\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
+    write_configs(tmp_path / "conf", dict(files))
     sweeps = {tuple(arguments): arguments for arguments in commands(document)}
     for arguments in sweeps.values():
         is_sweep = not arguments or not (arguments[0] in COMMANDS or arguments[0].startswith("-"))
@@ -292,3 +286,114 @@ def test_links_to_files_outside_of_the_pages_lead_to_their_pages() -> None:
     assert site["on_page_markdown"]("[a](../SECURITY.md#data)") == "[a](SECURITY.md#data)"
     assert site["on_page_markdown"]("[a](../../CONTRIBUTING.md)") == "[a](../CONTRIBUTING.md)"
     assert site["on_page_markdown"]("[a](../README.md)") == "[a](index.md)"
+
+
+# The pages for users of other profilers: our code runs and prints what is written, and needs no more lines
+
+
+PAGES = sorted((ROOT / "docs" / "coming-from").glob("*.md"))
+MEASURED = re.compile(
+    r"\b[\d.,]+(?:e[+-]?\d+)?[ \u202f]?(?:n|µ|u|m)?s\b"  # durations
+    r"|\b[\d.]+ [kKMGT]?FLOP/s"  # rates
+    r"|\b\d+\.\d{5,}(?:e-\d+)?|\b\d(?:\.\d+)?e-\d+"  # floating-point numbers as Python prints them
+)
+VARIES = re.compile(r"^(?:Times are|The forward takes|Every (?:forward|backward)|samples/s)")
+"""Lines about the measurement itself."""
+
+
+class Titled(NamedTuple):
+    """A block of code or output with a title."""
+
+    language: str
+    title: str
+    text: str
+
+
+def titled(page: Path) -> list[Titled]:
+    pattern = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+    return [Titled(*found) for found in pattern.findall(page.read_text(encoding="utf-8"))]
+
+
+def lines_of_code(code: str) -> int:
+    """Lines that are neither empty nor comments."""
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in code.splitlines())
+
+
+def masked(text: str) -> list[str]:
+    """Lines up to their first duration or rate, without the rules and spaces of columns, whose width depends on what follows."""
+    lines = []
+    for line in text.strip().splitlines():
+        if not VARIES.match(line):
+            before, measured, _ = MEASURED.sub("·", line).partition("·")
+            order = re.sub(r"^(\s*(?:forward|backward)): \w+ $", r"\1: ", before)  # the slowest module of a level
+            lines.append(re.sub(r"[\s─]+", " ", order + measured).strip())
+    return lines
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Measurements are short, and files are written to a folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "sweeprof.profiling.profiler.Protocol", partial(sweeprof.Protocol, min_s=0.01, warmup_s=0.01, min_samples=3)
+    )
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_our_code_prints_what_is_written(page: Path, request: pytest.FixtureRequest) -> None:
+    names: dict[str, Any] = {"__name__": "my_script"}
+    printed, outputs = StringIO(), list[str]()
+    for block in titled(page):
+        if block.language == "python" and block.title in ("Model and data", "sweeprof"):
+            with redirect_stdout(printed):
+                exec(block.text, names)
+        if block.title == "sweeprof prints":
+            outputs.append("".join(f"{line.rstrip()}\n" for line in printed.getvalue().strip("\n").splitlines()))
+            printed = StringIO()
+            if not request.config.getoption("--overwrite"):
+                assert masked(block.text) == masked(outputs[-1]), "pytest --overwrite accepts it"
+    assert outputs
+    if request.config.getoption("--overwrite"):
+        written = iter(outputs)
+        text = page.read_text(encoding="utf-8")
+        pattern = r'^(```text title="sweeprof prints"\n).*?^```$'
+        page.write_text(
+            re.sub(pattern, lambda found: f"{found[1]}{next(written)}```", text, flags=re.MULTILINE | re.DOTALL),
+            encoding="utf-8",
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_nobody_needs_more_lines_than_with_the_original(page: Path) -> None:
+    pairs = []
+    for original, ours in pairwise(titled(page)):
+        if original.title == page.stem and ours.title == "sweeprof":
+            for code in (original.text, ours.text):
+                ast.parse(code)
+            pairs.append((lines_of_code(original.text), lines_of_code(ours.text)))
+    assert pairs
+    assert all(ours <= original for original, ours in pairs)
+    text = page.read_text(encoding="utf-8")
+    written = re.findall(r"^Lines of code: (\d+) with .*, (\d+) with sweeprof\.$", text, re.MULTILINE)
+    assert [(int(original), int(ours)) for original, ours in written] == pairs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_metrics_and_names_that_a_page_mentions_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    known = builtin_metrics()
+    families = "|".join({name.partition("/")[0] for name in known})
+    mentioned = re.findall(rf"`((?:{families})/\w+)`", text)
+    assert mentioned or page.stem == "nnprofiler"
+    assert set(mentioned) <= {*known, "quality/eval"}  # the default name of an evaluation
+    for owner, kind in (("layers", Layers), ("profiler", sweeprof.Profiler), ("sweeprof", sweeprof)):
+        for name in re.findall(rf"\b{owner}\.(\w+)", text.partition("## Where to find the rest")[2]):
+            assert hasattr(kind, name), f"{owner}.{name}"
+
+
+def test_every_replaced_tool_has_a_page_in_the_navigation() -> None:
+    tools = ["deeplite-profiler", "flops-profiler", "moduleprofiler", "nnprofiler", "torchinfo"]
+    assert [page.stem for page in PAGES] == tools
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f"coming-from/{page.name}" in navigation for page in PAGES)

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -63,6 +63,16 @@ READS_PROC = {
 }
 
 
+STARTS_PROCESSES = (
+    *("run/", "cluster/", "plan/", "cli/", "doctor/", "processes.py"),
+    "results/environment.py",  # asks git for the revision
+    "passes/memory.py",  # what it measures ends with it
+    "backends/torch/state.py",  # follows the threads of a pool of multiprocessing
+    "backends/fake.py",  # ends its own process, as it is told to
+    "backends/model_files.py",  # what makes a model's file must not be in the process that is measured
+)
+
+
 def relative(file: Path) -> str:
     return file.relative_to(PACKAGE).as_posix()
 
@@ -81,23 +91,6 @@ def parsed(file: Path) -> ast.Module:
 def nodes_of(file: Path) -> tuple[ast.AST, ...]:
     """Every node of a file's tree, which many tests look through."""
     return tuple(ast.walk(parsed(file)))
-
-
-def of_every(files: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """A test of each file in turn, which names the first that fails; as tests of their own they would take a minute."""
-
-    def taking(check: Callable[[Path], None]) -> Callable[[], None]:
-        def test() -> None:
-            for file in files:
-                try:
-                    check(file)
-                except AssertionError as error:
-                    raise AssertionError(f"{file.relative_to(ROOT)}: {error}") from error
-
-        test.__doc__ = check.__doc__
-        return test
-
-    return taking
 
 
 MODULES = {module_name(file) for file in FILES}
@@ -124,27 +117,34 @@ def imports(file: Path, types_too: bool = True) -> Iterator[str]:
                 yield full if full in MODULES else str(node.module)
 
 
+def frameworks_in(file: Path) -> set[str]:
+    """Those that it imports, also through ``import_module``."""
+    found = {name.split(".")[0] for name in imports(file)}
+    found.update(re.findall(r"import_module\([\"'](\w+)", file.read_text(encoding="utf-8")))
+    return found & set(FRAMEWORKS)
+
+
 def test_the_public_names_are_imported_when_asked() -> None:
     assert [name for name in imports(PACKAGE / "__init__.py", types_too=False) if name.startswith("sweeprof")] == []
+
+
+# Rules for every file: what breaks them
+
+
+def frameworks_where_ruff_bans_them(file: Path) -> set[str]:
+    """As pyproject.toml has it for ruff, which does not see ``import_module``."""
+    settings = lint_settings()
+    assert set(FRAMEWORKS) == set(settings["flake8-tidy-imports"]["banned-api"])
+    path = file.relative_to(ROOT).as_posix()
+    for pattern, codes in settings["per-file-ignores"].items():
+        if "TID251" in codes and fnmatch(path, pattern.replace("**", "*")):
+            return set()
+    return frameworks_in(file)
 
 
 @cache
 def lint_settings() -> Any:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
-
-
-@of_every(FILES)
-def test_frameworks_are_imported_in_their_folders_only(file: Path) -> None:
-    """As pyproject.toml has it for ruff, which sees the same; here also through ``import_module``."""
-    settings = lint_settings()
-    assert set(FRAMEWORKS) == set(settings["flake8-tidy-imports"]["banned-api"])
-    allowed = any(
-        "TID251" in codes and fnmatch(file.relative_to(ROOT).as_posix(), pattern.replace("**", "*"))
-        for pattern, codes in settings["per-file-ignores"].items()
-    )
-    found = {name.split(".")[0] for name in imports(file)} & set(FRAMEWORKS)
-    found |= set(re.findall(rf"import_module\([\"'](?:{'|'.join(FRAMEWORKS)})\b", file.read_text(encoding="utf-8")))
-    assert allowed or not found
 
 
 FRAMEWORKS_BY_FOLDER = {
@@ -160,34 +160,34 @@ FRAMEWORKS_BY_FOLDER = {
     "profiling/conformance.py": {"torch"},
     "tracking/": {"mlflow"},
     "datasets/source.py": {"hydra"},
+    "run/resume.py": {"omegaconf"},
+    "targets.py": {"hydra"},
     "cli/run.py": {"hydra", "omegaconf"},
     "run/sweeper.py": {"hydra", "omegaconf"},
     "config/overrides.py": {"hydra", "omegaconf"},
+    "config/errors.py": {"hydra", "omegaconf"},
     "plan/compose.py": {"hydra", "omegaconf"},
     "plan/sweep_file.py": {"hydra", "omegaconf"},
-    "run/resume.py": {"omegaconf"},
-    "config/errors.py": {"hydra", "omegaconf"},
-    "targets.py": {"hydra"},
 }
 
 
-@of_every(FILES)
-def test_a_folder_imports_its_own_frameworks_only(file: Path) -> None:
+def frameworks_of_other_folders(file: Path) -> set[str]:
     """What ruff cannot say: that the torch folder must not import TensorFlow."""
     allowed = next((names for place, names in FRAMEWORKS_BY_FOLDER.items() if relative(file).startswith(place)), set())
-    assert {name.split(".")[0] for name in imports(file)} & set(FRAMEWORKS) <= allowed
+    return ({name.split(".")[0] for name in imports(file)} & set(FRAMEWORKS)) - allowed
 
 
-@of_every(sorted((PACKAGE / "zoo").glob("*.py")))
-def test_the_zoo_imports_frameworks_in_its_builders_only(file: Path) -> None:
-    if file.name == "train.py":  # makes the weight files; no run imports it
-        return
+def frameworks_outside_builders_of_the_zoo(file: Path) -> set[str]:
+    if not relative(file).startswith("zoo/") or file.name == "train.py":  # makes the weight files; no run imports it
+        return set()
     tree = parsed(file)
     skipped = for_types_only(tree)
+    found: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [str(node.module)]
-            assert not {name.split(".")[0] for name in names} & set(FRAMEWORKS)
+            found.update(name.split(".")[0] for name in names)
+    return found & set(FRAMEWORKS)
 
 
 def attributes_of_os(file: Path) -> Iterator[str]:
@@ -196,61 +196,63 @@ def attributes_of_os(file: Path) -> Iterator[str]:
             yield f"os.{node.attr}"
 
 
-def environment_writes(file: Path) -> list[str]:
-    found = []
+def environment_writes(file: Path) -> set[str]:
+    """A child's environment is a dictionary of its own (run/fork_server.py), and no change to this process's."""
+    found: set[str] = set()
+    writing = r"os\.(putenv|unsetenv|environ\.(update|setdefault|pop|clear|popitem|__setitem__))"
     for node in nodes_of(file):
         if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
-            found += [ast.unparse(t) for t in targets if ast.unparse(t).startswith("os.environ")]
+            found.update(ast.unparse(t) for t in targets if ast.unparse(t).startswith("os.environ"))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             called = ast.unparse(node.func)
-            if re.fullmatch(
-                r"os\.(putenv|unsetenv|environ\.(update|setdefault|pop|clear|popitem|__setitem__))", called
-            ):
-                found.append(called)
-    return found
+            if re.fullmatch(writing, called):
+                found.add(called)
+    return found if relative(file) not in WRITES_ENVIRONMENT else set()
 
 
-@of_every(FILES)
-def test_the_environment_is_left_alone(file: Path) -> None:
-    """A child's environment is a dictionary of its own (run/fork_server.py), and no change to this process's."""
-    assert not environment_writes(file) or relative(file) in WRITES_ENVIRONMENT
+def files_of_the_system(file: Path) -> set[str]:
+    strings = {n.value for n in nodes_of(file) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return {text for text in strings if re.match(r"/(proc|sys)(/|$)", text) and relative(file) not in READS_PROC}
 
 
-@of_every(FILES)
-def test_the_systems_files_are_read_in_few_places(file: Path) -> None:
-    strings = [n.value for n in nodes_of(file) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    found = [text for text in strings if re.match(r"/(proc|sys)(/|$)", text)]
-    assert not found or relative(file) in READS_PROC
-
-
-@of_every(FILES)
-def test_processes_are_the_sweeps(file: Path) -> None:
+def processes_that_are_not_the_sweeps(file: Path) -> set[str]:
     starting = r"os\.(fork|forkpty|posix_spawnp?|spawn\w+|exec\w+|system|popen|kill|killpg)"
-    found = [text for text in attributes_of_os(file) if re.fullmatch(starting, text)]
-    found += [name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")]
-    allowed = relative(file).startswith(("run/", "cluster/", "plan/", "cli/", "doctor/")) or relative(file) in {
-        "processes.py",
-        "results/environment.py",  # asks git for the revision
-        "passes/memory.py",  # what it measures ends with it
-        "backends/torch/state.py",  # follows the threads of a pool of multiprocessing
-        "backends/fake.py",  # ends its own process, as it is told to
-        "backends/model_files.py",  # what makes a model's file must not be in the process that is measured
-    }
-    assert not found or allowed
+    found = {text for text in attributes_of_os(file) if re.fullmatch(starting, text)}
+    found |= {name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")}
+    return found if not relative(file).startswith(STARTS_PROCESSES) else set()
 
 
-@of_every([f for f in FILES if re.match(r"report/|results/(compare|statistics)|plan/plan", relative(f))])
-def test_what_is_pure_does_no_input_or_output(file: Path) -> None:
-    calls = [ast.unparse(n.func) for n in nodes_of(file) if isinstance(n, ast.Call)]
+def input_and_output_of_what_is_pure(file: Path) -> set[str]:
+    if not re.match(r"report/|results/(compare|statistics)|plan/plan", relative(file)):
+        return set()
+    calls = {ast.unparse(n.func) for n in nodes_of(file) if isinstance(n, ast.Call)}
     # `Console(file=StringIO()).print` makes a text; the templates of a report lie beside the code and are read once.
-    forbidden = [c for c in calls if re.search(r"(^open|^print|\.(open|write_text|write_bytes|mkdir|unlink))$", c)]
-    assert forbidden == []
+    return {c for c in calls if re.search(r"(^open|^print|\.(open|write_text|write_bytes|mkdir|unlink))$", c)}
 
 
-@of_every([*FILES, *PLUGINS])
-def test_a_file_says_what_it_is(file: Path) -> None:
-    assert ast.get_docstring(parsed(file))
+RULES: tuple[Callable[[Path], set[str]], ...] = (
+    frameworks_where_ruff_bans_them,
+    frameworks_of_other_folders,
+    frameworks_outside_builders_of_the_zoo,
+    environment_writes,
+    files_of_the_system,
+    processes_that_are_not_the_sweeps,
+    input_and_output_of_what_is_pure,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_there_are_no(rule: Callable[[Path], set[str]]) -> None:
+    """Of all files at once; as tests of their own they would take a minute."""
+    assert {relative(file): found for file in FILES if (found := rule(file))} == {}
+
+
+def test_a_file_says_what_it_is() -> None:
+    assert [str(file) for file in (*FILES, *PLUGINS) if not ast.get_docstring(parsed(file))] == []
+
+
+# What a start imports
 
 
 def imported_by(program: str) -> set[str]:
@@ -262,15 +264,12 @@ def imported_by(program: str) -> set[str]:
     return set(done.stdout.rpartition("|")[2].split())
 
 
+MAIN = "import runpy, sys; sys.argv = ['sweeprof', {}]; runpy.run_module('sweeprof', run_name='__main__')"
+COMMANDS = ("'--help'", "'--version'", "'compare', '--help'", "'report', '--help'")
+
+
 @pytest.mark.parametrize(
-    "program",
-    [
-        "import sweeprof; dir(sweeprof); sweeprof.__version__",
-        "import runpy, sys; sys.argv = ['sweeprof', '--help']; runpy.run_module('sweeprof', run_name='__main__')",
-        "import runpy, sys; sys.argv = ['sweeprof', '--version']; runpy.run_module('sweeprof', run_name='__main__')",
-        "import runpy, sys; sys.argv = ['sweeprof', 'compare', '--help']; runpy.run_module('sweeprof', run_name='__main__')",
-        "import runpy, sys; sys.argv = ['sweeprof', 'report', '--help']; runpy.run_module('sweeprof', run_name='__main__')",
-    ],
+    "program", ["import sweeprof; dir(sweeprof); sweeprof.__version__", *(MAIN.format(words) for words in COMMANDS)]
 )
 def test_a_start_imports_nothing_heavy(program: str) -> None:
     found = imported_by(program)

@@ -1,8 +1,10 @@
-"""The project's files agree with each other: versions of Python, the version of sweeprof, the changelog, the workflows."""
+"""The project's files agree with each other, and its folders are found in a checkout and in a wheel."""
 
 from __future__ import annotations
 
 import re
+import runpy
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import yaml
 
 import sweeprof
+from sweeprof import paths
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,3 +55,20 @@ def test_the_changelog_begins_with_the_version() -> None:
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert "version" in PROJECT["dynamic"]
     assert next(heading for heading in headings if heading != "Unreleased") == sweeprof.__version__
+
+
+# Folders
+
+
+PACKAGE = Path(sweeprof.__file__).parent
+
+
+def test_the_configs_are_beside_the_package_in_a_checkout() -> None:
+    assert paths.conf_folder() == PACKAGE.parent / "conf"
+
+
+def test_the_configs_are_in_the_package_that_a_wheel_installs(tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages" / "sweeprof"
+    shutil.copytree(PACKAGE.parent / "conf", installed / "conf")
+    shutil.copy(PACKAGE / "paths.py", installed)
+    assert runpy.run_path(str(installed / "paths.py"))["conf_folder"]() == installed / "conf"

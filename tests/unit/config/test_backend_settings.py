@@ -12,25 +12,18 @@ from typing import Any
 import pytest
 
 from support import planning
+from support.planning import write_configs
 from sweeprof.backends import TARGETS
 from sweeprof.config.signatures import constant_of, signature_of
-from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
-
-MINE = """
-from dataclasses import dataclass
-
-@dataclass
-class MyBackend:
-    threads: int = 1
-    tiles: int = 4
-"""
-
 
 NO_BF16 = (
     "onnxruntime does not support precision=bf16: its provider for the CPU has no kernels for products of bfloat16, "
     "and for other providers none is exported"
 )
+LITERT = "litert does not support precision=bf16: its converter has no bfloat16"
+ONLY_TORCHAO = "torch does not support precision_method={} for precision=int8 (only torchao)"
+OPSET = "torch does not support opset={} (only the default, 23)"
 
 
 def planned(*arguments: str, configs: Path | None = None) -> Plan:
@@ -42,17 +35,60 @@ def reasons(plan: Plan, *axes: str) -> dict[Any, str | None]:
     return {tuple(c.axes[axis] for axis in axes): c.unsupported for c in plan.combinations}
 
 
-def test_a_precision_that_a_backend_lacks_is_unsupported_and_the_default_is_measured() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("onnxruntime,torch channels_last=false,true", {
+            ("onnxruntime", False): None,
+            ("onnxruntime", True): "onnxruntime does not support channels_last=true (only the default, false)",
+            ("torch", False): None,
+            ("torch", True): None,
+        }),
+        ("tensorflow,torch compile=false,true", {
+            ("tensorflow", False): None,
+            ("tensorflow", True): "tensorflow does not support compile=true (only the default, false)",
+            ("torch", False): None,
+            ("torch", True): None,
+        }),
+        ("litert,torch precision=fp32,bf16", {
+            ("litert", "fp32"): None, ("litert", "bf16"): LITERT, ("torch", "fp32"): None, ("torch", "bf16"): None,
+        }),
+        ("torch,onnxruntime opset=18,23", {
+            ("torch", 18): OPSET.format(18), ("torch", 23): None, ("onnxruntime", 18): None, ("onnxruntime", 23): None,
+        }),
+        ("torch,tensorflow,jax mode=eager,xla", {
+            ("torch", "eager"): "torch has no setting 'mode'",
+            ("torch", "xla"): "torch has no setting 'mode'",
+            ("tensorflow", "eager"): None,
+            ("tensorflow", "xla"): None,
+            ("jax", "eager"): None,
+            ("jax", "xla"): "jax does not support mode=xla (only jit, eager)",
+        }),
+        # One vocabulary of precisions; what a backend does not support has a reason.
+        *(
+            (f"{backend} precision=fp32,fp16,bf16,int8", {
+                (backend, "fp32"): None, (backend, "fp16"): None, (backend, "bf16"): reason, (backend, "int8"): None,
+            })
+            for backend, reason in (
+                *((name, None) for name in ("torch", "torch_compile", "tensorflow", "jax")),
+                ("onnxruntime", NO_BF16),
+                ("litert", LITERT),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_backend_does_not_support(arguments: str, expected: dict[Any, str | None]) -> None:
+    backends, setting = arguments.split()
+    plan = planned("model=lenet5", f"backend={backends}", f"backend.{setting}")
+    assert reasons(plan, "backend", f"backend.{setting.partition('=')[0]}") == expected
+
+
+def test_a_value_that_a_backend_lacks_is_unsupported_and_the_default_is_measured() -> None:
     plan = planned("backend=torch,onnxruntime", "backend.precision=fp32,bf16")
-    assert reasons(plan, "backend", "backend.precision") == {
-        ("torch", "fp32"): None,
-        ("torch", "bf16"): None,
-        ("onnxruntime", "fp32"): None,
-        ("onnxruntime", "bf16"): NO_BF16,
-    }
     (plain,) = planned("backend=onnxruntime").combinations
-    fp32 = next(c for c in plan.combinations if c.axes["backend"] == "onnxruntime" and c.unsupported is None)
+    fp32, bf16 = (c for c in plan.combinations if c.axes["backend"] == "onnxruntime")
     assert (fp32.id, fp32.config) == (plain.id, plain.config)
+    assert bf16.unsupported == NO_BF16
     assert plan.baseline == {"backend": "torch", "backend.precision": "fp32"}
     for combination in plan.combinations:
         if combination.unsupported is None:
@@ -60,170 +96,61 @@ def test_a_precision_that_a_backend_lacks_is_unsupported_and_the_default_is_meas
             assert again.id == combination.id
 
 
-@pytest.mark.parametrize(
-    ("backend", "setting", "values", "reason"),
-    [
-        (
-            "onnxruntime",
-            "channels_last",
-            "false,true",
-            "onnxruntime does not support channels_last=true (only the default, false)",
-        ),
-        (
-            "tensorflow",
-            "compile",
-            "false,true",
-            "tensorflow does not support compile=true (only the default, false)",
-        ),
-        (
-            "litert",
-            "precision",
-            "fp32,bf16",
-            "litert does not support precision=bf16: its converter has no bfloat16",
-        ),
-        (
-            "fake",
-            "precision",
-            "fp32,bf16",
-            "fake does not support precision=bf16 (only the default, fp32)",
-        ),
-    ],
-)
-def test_values_beside_torch(backend: str, setting: str, values: str, reason: str) -> None:
-    model = "model=fake" if backend == "fake" else "model=mlp"
-    plan = planned(model, f"backend={backend},torch", f"backend.{setting}={values}")
-    found = [c.unsupported for c in plan.combinations if c.axes["backend"] == backend]
-    assert found == [None, reason]
-
-
-@pytest.mark.parametrize("backend", ["torch", "torch_compile", "onnxruntime", "litert", "tensorflow", "jax"])
-def test_every_precision_on_every_backend_is_planned(backend: str) -> None:
-    """In one vocabulary; what a backend does not support has a reason."""
-    found = reasons(
-        planned("model=lenet5", f"backend={backend}", "backend.precision=fp32,fp16,bf16,int8"), "backend.precision"
-    )
-    is_lacking = backend in ("onnxruntime", "litert")
-    for precision in ("fp32", "fp16", "bf16", "int8"):
-        assert (found[(precision,)] is None) == (precision != "bf16" or not is_lacking)
-    if is_lacking:
-        assert f"{backend} does not support precision=bf16: its" in str(found[("bf16",)])
+def test_a_setting_that_only_the_other_backend_has() -> None:
+    plan = planned("model=fake", "backend=fake,torch", "backend.precision=fp32,bf16")
+    found = [c.unsupported for c in plan.combinations if c.axes["backend"] == "fake"]
+    assert found == [None, "fake does not support precision=bf16 (only the default, fp32)"]
 
 
 def test_methods_of_a_precision() -> None:
     """Those of another precision or backend are unsupported; one has no effect on the default, which is planned once."""
-    plan = planned(
-        "model=mlp", "backend=torch", "backend.precision=fp32,bf16,int8", "backend.precision_method=convert,autocast"
-    )
+    methods = ("backend.precision=fp32,bf16,int8", "backend.precision_method=convert,autocast")
+    plan = planned("model=mlp", "backend=torch", *methods)
     assert reasons(plan, "backend.precision", "backend.precision_method") == {
         ("fp32", "convert"): None,
         ("bf16", "convert"): None,
         ("bf16", "autocast"): None,
-        (
-            "int8",
-            "convert",
-        ): "torch does not support precision_method=convert for precision=int8 (only torchao)",
-        (
-            "int8",
-            "autocast",
-        ): "torch does not support precision_method=autocast for precision=int8 (only torchao)",
+        ("int8", "convert"): ONLY_TORCHAO.format("convert"),
+        ("int8", "autocast"): ONLY_TORCHAO.format("autocast"),
     }
     (repeat,) = plan.excluded
     assert repeat.axes["backend.precision_method"] == "autocast"
     assert repeat.reason.startswith("the same as ")
     assert plan.baseline == {"backend.precision": "fp32", "backend.precision_method": "convert"}
-    (combination,) = planned(
-        "backend=torch", "backend.precision=null", "backend.precision_method=autocast"
-    ).combinations
-    assert combination.unsupported is not None
-    assert "a method needs a precision" in combination.unsupported
-
-
-def test_settings_of_other_backends_beside_torch() -> None:
-    found = reasons(planned("backend=torch,onnxruntime", "backend.opset=18,23"), "backend", "backend.opset")
-    assert found.pop(("torch", 18)) == "torch does not support opset=18 (only the default, 23)"
-    assert set(found.values()) == {None}
-    found = reasons(planned("backend=torch,tensorflow,jax", "backend.mode=eager,xla"), "backend", "backend.mode")
-    assert found == {
-        ("torch", "eager"): "torch has no setting 'mode'",
-        ("torch", "xla"): "torch has no setting 'mode'",
-        ("tensorflow", "eager"): None,
-        ("tensorflow", "xla"): None,
-        ("jax", "eager"): None,
-        ("jax", "xla"): "jax does not support mode=xla (only jit, eager)",
-    }
-
-
-@pytest.mark.parametrize("values", ["fp32", "bf16"])
-def test_a_setting_with_one_value_for_all_backends(values: str) -> None:
-    found = reasons(planned("backend=torch,onnxruntime", f"backend.precision={values}"), "backend")
-    assert found[("torch",)] is None
-    assert (found[("onnxruntime",)] is None) == (values == "fp32")
-    assert reasons(planned("backend=onnxruntime,torch", "backend.opset=20"), "backend")[("torch",)] is not None
-
-
-def test_a_sweep_file_sets_and_sweeps_them_too(tmp_path: Path) -> None:
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "s.yaml").write_text(
-        "backend: {channels_last: true}\naxes: {backend: [torch, onnxruntime], backend.precision: [fp32, bf16]}\n"
-    )
-    found = reasons(planned("+sweep=s", configs=tmp_path), "backend", "backend.precision")
-    reason = found[("onnxruntime", "bf16")]
-    assert reason is not None
-    assert "channels_last=true" in reason
-    assert "precision=bf16" in reason
-    assert found[("torch", "bf16")] is None
+    (one,) = planned("backend=torch", "backend.precision=null", "backend.precision_method=autocast").combinations
+    assert "a method needs a precision" in str(one.unsupported)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "messages"),
+    ("setting", "expected"),
     [
-        (
-            ["backend=torch,onnxruntime", "backend.precison=fp32,bf16"],
-            ["backend.precison: 'fp32,bf16' is given to a key that does not exist. Did you mean 'backend.precision'?"],
-        ),
-        (
-            ["backend=torch,onnxruntime", "backend.precison=fp32"],
-            ["backend.precison: 'fp32'", "Did you mean 'backend.precision'?"],
-        ),
-        (
-            ["backend=fake", "model=fake", "backend.precision=fp32,bf16"],
-            ["backend.precision: 'fp32,bf16' is given to a key that does not exist."],
-        ),
-        (
-            ["backend=tensorflow,jax", "backend.mode=eager,egaer"],
-            ["backend.mode: 'egaer' is not a mode. Did you mean 'eager'? Known: eager, function, jit, xla."],
-        ),
-        (
-            ["backend=torch,onnxruntime", "backend.precision=bf61"],
-            ["backend.precision: 'bf61' is not a precision. Did you mean 'bf16'?"],
-        ),
-        (
-            ["backend=torch", "backend.compile=inductor,openvin"],
-            [
-                "backend.compile: 'openvin' is not true, false or a compiler. Did you mean 'openvino'? Known: inductor, openvino,"
-            ],
-        ),
-        (
-            ["backend=onnxruntime", "backend.opset=new"],
-            ["backend.opset: 'new' is not a whole number."],
-        ),
-        (
-            ["backend=jax,torch", "backend.compil=true,false", "batch_size=0,1"],
-            ["Did you mean 'backend.compile'?", "batch_size: 0 is not a batch size"],
-        ),
+        ("precision=fp32", {("torch",): None, ("onnxruntime",): None}),
+        ("precision=bf16", {("torch",): None, ("onnxruntime",): NO_BF16}),
+        ("opset=20", {("torch",): OPSET.format(20), ("onnxruntime",): None}),
     ],
 )
-def test_mistakes(arguments: list[str], messages: list[str]) -> None:
-    with pytest.raises(UserError) as raised:
-        planned(*arguments)
-    for message in messages:
-        assert message in str(raised.value)
+def test_a_setting_with_one_value_for_all_backends(setting: str, expected: dict[Any, str | None]) -> None:
+    assert reasons(planned("backend=torch,onnxruntime", f"backend.{setting}"), "backend") == expected
+
+
+def test_a_sweep_file_sets_and_sweeps_them_too(tmp_path: Path) -> None:
+    axes = "axes: {backend: [torch, onnxruntime], backend.precision: [fp32, bf16]}\n"
+    write_configs(tmp_path, {"sweep/s": f"backend: {{channels_last: true}}\n{axes}"})
+    found = reasons(planned("+sweep=s", configs=tmp_path), "backend", "backend.precision")
+    assert "channels_last=true" in str(found["onnxruntime", "bf16"])
+    assert "precision=bf16" in str(found["onnxruntime", "bf16"])
+    assert found["torch", "bf16"] is None
+
+
+# Signatures and literals of backends, read without importing them
 
 
 def test_a_backend_of_the_user_is_read_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "backend").mkdir()
-    (tmp_path / "own_backend.py").write_text(f"{MINE}\nprint('imported')\n")
-    (tmp_path / "backend" / "mine.yaml").write_text("_target_: own_backend.MyBackend\nframework: torch\nthreads: 1\n")
+    fields = "class MyBackend:\n    threads: int = 1\n    tiles: int = 4\n"
+    (tmp_path / "own_backend.py").write_text(
+        f"from dataclasses import dataclass\n\n@dataclass\n{fields}print('imported')\n"
+    )
+    write_configs(tmp_path, {"backend/mine": "_target_: own_backend.MyBackend\nframework: torch\nthreads: 1\n"})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("sweeprof.plan.compose.probe", lambda *_, **__: [])
     found = reasons(planned("backend=torch,mine", "backend.tiles=4,8", configs=tmp_path), "backend", "backend.tiles")
@@ -233,14 +160,12 @@ def test_a_backend_of_the_user_is_read_without_importing_it(tmp_path: Path, monk
 
 
 def test_a_literal_of_a_base_class_is_found_in_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_base.py").write_text(
-        "class Base:\n    precision_methods = {'fp32': ('convert',)}\n    limit = 3\n"
-    )
+    base = "class Base:\n    precision_methods = {'fp32': ('convert',)}\n    limit = 3\n"
+    (tmp_path / "own_base.py").write_text(base)
     (tmp_path / "own_child.py").write_text("from own_base import Base\nclass Child(Base):\n    limit: int = 4\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert constant_of("own_child.Child", "precision_methods") == {"fp32": ("convert",)}
-    assert constant_of("own_child.Child", "limit") == 4
-    assert constant_of("own_child.Child", "nothing") is None
+    found = [constant_of("own_child.Child", name) for name in ("precision_methods", "limit", "nothing")]
+    assert found == [{"fp32": ("convert",)}, 4, None]
     assert not {"own_base", "own_child"} & sys.modules.keys()
 
 

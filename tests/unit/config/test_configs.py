@@ -1,4 +1,4 @@
-"""Every YAML under conf/: it composes, has no problem, says what it is, and names what can be imported."""
+"""Every YAML under conf/ composes and says what it is; its keys are those of the schema, of --help and of docs/config.md."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from support.fakes import composed_of
 from support.planning import planned
-from sweeprof.config.overrides import packaged_targets
+from sweeprof.cli.run import help_lines
+from sweeprof.config.overrides import VERSION_BASE, packaged_targets
+from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below
 from sweeprof.config.validation import config_problems
 from sweeprof.paths import conf_folder
 
 CONF = Path(conf_folder())
 FILES = sorted(CONF.rglob("*.yaml"))
-GROUPS = sorted({file.parent.name for file in FILES if file.parent != CONF and "hydra" not in file.parts})
+FOLDERS = sorted({file.parent.name for file in FILES if file.parent != CONF and "hydra" not in file.parts})
 
 
 def relative(file: Path) -> str:
@@ -34,7 +38,7 @@ def options() -> Iterator[tuple[str, str]]:
 
 
 def test_there_are_configs() -> None:
-    assert {"model", "dataset", "backend", "device", "metrics", "protocol", "sweep", "tracking"} <= set(GROUPS)
+    assert {"model", "dataset", "backend", "device", "metrics", "protocol", "sweep", "tracking"} <= set(FOLDERS)
 
 
 @pytest.mark.parametrize("file", FILES, ids=relative)
@@ -88,16 +92,77 @@ def test_what_it_names_can_be_called(target: str) -> None:
     assert callable(getattr(importlib.import_module(module), name))
 
 
-@pytest.mark.parametrize("group", ["model", "dataset", "backend", "metrics", "protocol", "device", "tracking"])
-def test_every_default_is_an_option(group: str) -> None:
-    defaults = OmegaConf.load(CONF / "config.yaml").defaults
-    (chosen,) = [entry[group] for entry in defaults if not isinstance(entry, str) and group in entry]
-    assert (CONF / group / f"{chosen}.yaml").is_file()
-
-
 def test_the_first_override_in_a_comment_can_be_read() -> None:
     """``mode=eager`` and the like, wherever a comment offers one."""
     parser = OverridesParser.create()
     for file in FILES:
         for override in re.findall(r"\b([a-z_.]+=[\w:.,/]+)", file.read_text(encoding="utf-8").split("\n", 1)[0]):
             parser.parse_override(override.rstrip(".,:"))
+
+
+# The schema
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def loaded(*names: str) -> dict[str, Any]:
+    plain = OmegaConf.to_container(OmegaConf.load(conf_folder().joinpath(*names)))
+    assert isinstance(plain, dict)
+    return {str(name): value for name, value in plain.items()}
+
+
+def defaults_below(part: str) -> dict[str, Any]:
+    return {name: key.default for name, key in keys_below(part).items()}
+
+
+def test_the_main_config_has_the_keys_of_the_schema_with_their_defaults() -> None:
+    with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
+        composed = OmegaConf.to_container(compose("config"))
+    assert isinstance(composed, dict)
+    assert set(composed) == set(TOP_LEVEL)
+    for name in set(TOP_LEVEL) - set(GROUPS):
+        assert composed[name] == (defaults_below(name) if name in PARTS else KEYS[name].default), name
+    main = loaded("config.yaml")
+    assert main["hydra"]["mode"] == "MULTIRUN"
+    groups = {name for entry in main["defaults"] if isinstance(entry, dict) for name in entry if " " not in name}
+    assert groups == set(GROUPS)
+
+
+PROTOCOLS = sorted((conf_folder() / "protocol").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", PROTOCOLS, ids=lambda file: file.stem)
+def test_every_protocol_has_all_keys(file: Path) -> None:
+    assert set(loaded("protocol", file.name)) == set(keys_below("protocol"))
+
+
+def defaults_of_cluster(*but: str) -> dict[str, object]:
+    return {key: value for key, value in defaults_below("cluster").items() if key not in but}
+
+
+def test_the_defaults_of_the_default_choices_are_those_of_the_schema() -> None:
+    assert loaded("protocol", "quick.yaml") == defaults_below("protocol")
+    assert loaded("device", "cpu.yaml") == defaults_below("device")
+    assert loaded("cluster", "slurm.yaml") == {**defaults_of_cluster("address"), "scheduler": "slurm"}
+    of_slurm = ("partition", "time", "parallel")
+    assert loaded("cluster", "ray.yaml") == {**defaults_of_cluster(*of_slurm), "scheduler": "ray", "poll_s": 2}
+    assert loaded("tracking", "mlflow.yaml").items() >= defaults_below("tracking").items()
+    assert loaded("backend", "torch.yaml").items() >= defaults_below("backend").items()
+
+
+def test_metric_sets_have_no_other_keys() -> None:
+    for file in (conf_folder() / "metrics").glob("*.yaml"):
+        assert set(loaded("metrics", file.name)) <= set(keys_below("metrics")), file.name
+
+
+def test_the_help_lists_every_key() -> None:
+    text = "\n".join(help_lines())
+    for name, key in KEYS.items():
+        assert name.partition(".")[0] == "job" or f" {name.rpartition('.')[2]}" in text, key
+
+
+def test_values_of_the_page_are_not_cut_within_braces() -> None:
+    for line in (ROOT / "docs" / "config.md").read_text(encoding="utf-8").splitlines():
+        values = line.rpartition(" | ")[2]
+        assert values.count("{") == values.count("}"), line

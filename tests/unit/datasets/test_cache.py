@@ -33,6 +33,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home" / "sweeprof" / "data"
 
 
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path, LIMIT)
+
+
+def names(folder: Path) -> set[str]:
+    """The entries of a cache."""
+    return {path.name for path in (folder / "entries").iterdir()}
+
+
+def used_at(folder: Path, key: str, moment: float) -> None:
+    """Let an entry have been used then."""
+    os.utime(folder / "entries" / key / "entry.json", (moment, moment))
+
+
 def written(cache: Cache, samples: list[Any], key: str = "k", varies: Varies = "length") -> Any:
     with cache.locked(key):
         cache.write(key, (Sample(sample, 1, f"sample {at}").as_arrays() for at, sample in enumerate(samples)), varies)
@@ -82,10 +97,8 @@ def test_samples_of_different_shapes_are_read_as_they_were(tmp_path: Path) -> No
     for found, wanted in zip(entry.inputs, samples, strict=True):
         np.testing.assert_array_equal(found, wanted)
     for varies in ("nothing", "length"):
-        with pytest.raises(
-            DatasetError,
-            match=r"^sample 1 has the shape \(4, 2\), and sample 0 has \(2, 3\): dataset\.collate may name",
-        ):
+        said = r"^sample 1 has the shape \(4, 2\), and sample 0 has \(2, 3\): dataset\.collate may name"
+        with pytest.raises(DatasetError, match=said):
             written(Cache(tmp_path, LIMIT), samples, varies=varies)
 
 
@@ -98,8 +111,7 @@ def test_the_files_are_npy_files_and_memory_mapped(tmp_path: Path) -> None:
         entry.inputs[0] = 1
 
 
-def test_a_failure_leaves_nothing_and_the_next_attempt_works(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, LIMIT)
+def test_a_failure_leaves_nothing_and_the_next_attempt_works(tmp_path: Path, cache: Cache) -> None:
 
     def samples() -> Iterator[Sample]:
         yield Sample(np.ones(2), None, "sample 0").as_arrays()
@@ -108,26 +120,25 @@ def test_a_failure_leaves_nothing_and_the_next_attempt_works(tmp_path: Path) -> 
     with pytest.raises(DatasetError, match="sample 1 is broken"), cache.locked("k"):
         cache.write("k", samples(), "length")
     assert cache.read("k") is None
-    assert list((tmp_path / "entries").iterdir()) == []
+    assert names(tmp_path) == set()
     assert len(written(cache, [np.ones(2)]).inputs) == 1
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache(tmp_path, LIMIT)
-
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fsync(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(
-        UserError, match=r"dataset.cache: .* cannot be written: No space left on device; dataset.cache=FOLDER"
-    ):
+    said = r"dataset.cache: .* cannot be written: No space left on device; dataset.cache=FOLDER"
+    with pytest.raises(UserError, match=said):
         written(cache, [np.ones(2)])
     assert cache.read("k") is None
-    assert list((tmp_path / "entries").iterdir()) == []
+    assert names(tmp_path) == set()
 
 
-def test_a_killed_process_leaves_no_entry(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_entry(tmp_path: Path, cache: Cache) -> None:
     """While it writes; the next process decodes again."""
     code = (
         "import os, signal, sys, numpy as np; from pathlib import Path\n"
@@ -139,14 +150,12 @@ def test_a_killed_process_leaves_no_entry(tmp_path: Path) -> None:
         "with cache.locked('k'): cache.write('k', samples(), 'length')\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
-    assert [path.name for path in (tmp_path / "entries").iterdir()] == ["k.part"]
-    cache = Cache(tmp_path, LIMIT)
+    assert names(tmp_path) == {"k.part"}
     assert cache.read("k") is None
     assert len(written(cache, [np.ones(2), np.ones(2)]).inputs) == 2
 
 
-def test_a_damaged_entry_is_not_read(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, LIMIT)
+def test_a_damaged_entry_is_not_read(tmp_path: Path, cache: Cache) -> None:
     written(cache, [np.ones(100)])
     path = tmp_path / "entries" / "k" / "0.npy"
     path.write_bytes(path.read_bytes()[:300])
@@ -159,13 +168,13 @@ def test_above_the_limit_the_entry_used_longest_ago_is_removed(tmp_path: Path) -
     samples = [np.ones(1000, np.float32)]  # 4,000 bytes
     for at, key in enumerate(("old", "middle")):
         written(cache, samples, key)
-        os.utime(tmp_path / "entries" / key / "entry.json", (at + 1, at + 1))
+        used_at(tmp_path, key, at + 1)
     assert cache.read("old") is not None  # it is used again
     written(cache, samples, "new")
-    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"old", "new"}
+    assert names(tmp_path) == {"old", "new"}
     small = Cache(tmp_path, 1)
     assert written(small, samples, "large") is not None  # what is needed now stays
-    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"large"}
+    assert names(tmp_path) == {"large"}
 
 
 def test_a_wait_for_another_process_is_logged(
@@ -192,7 +201,7 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
         os.utime(tmp_path / "entries" / name, (1, 1))
     with cache.locked("y"):
         written(cache, [np.ones(2)])
-    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"k", "y.part"}
+    assert names(tmp_path) == {"k", "y.part"}
 
 
 @pytest.mark.parametrize("step_s", [-(10**9), 10**9])
@@ -218,13 +227,12 @@ def test_a_clock_that_is_set_removes_no_keys_of_runs(
 def test_an_entry_used_while_the_clock_was_ahead_counts_as_used_now(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 6000)
     written(cache, [np.ones(600)], "ahead")
-    later = time.time() + 10**6
-    os.utime(tmp_path / "entries" / "ahead" / "entry.json", (later, later))
+    used_at(tmp_path, "ahead", time.time() + 10**6)
     written(cache, [np.ones(1)], "small")
-    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"ahead", "small"}
-    os.utime(tmp_path / "entries" / "small" / "entry.json", (time.time() + 1, time.time() + 1))
+    assert names(tmp_path) == {"ahead", "small"}
+    used_at(tmp_path, "small", time.time() + 1)
     written(cache, [np.ones(600)], "new")
-    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"small", "new"}
+    assert names(tmp_path) == {"small", "new"}
 
 
 # The key of an entry.
@@ -235,24 +243,20 @@ def saved(tmp_path: Path, values: Any) -> str:
     return str(tmp_path / "a.npz")
 
 
-def entries(home: Path) -> set[str]:
-    return {path.name for path in (home / "entries").iterdir()}
-
-
 def test_the_processes_of_a_run_see_the_same_samples_and_a_later_run_the_changed_file(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = saved(tmp_path, np.zeros((2, 3)))
     source = Npz(path=path)
     source.prepare("test")
-    first = entries(home)
+    first = names(home)
     saved(tmp_path, np.ones((2, 3)))
     os.utime(path, (time.time() + 5, time.time() + 5))
     assert not source.split("test").inputs.any()
     monkeypatch.setenv("SWEEPROF_DATA_RUN", "another")
     source.prepare("test")
     assert source.split("test").inputs.all()
-    assert len(entries(home) - first) == 1
+    assert len(names(home) - first) == 1
 
 
 def test_the_same_file_is_decoded_once(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,10 +264,10 @@ def test_the_same_file_is_decoded_once(tmp_path: Path, home: Path, monkeypatch: 
     for run in ("first", "second"):
         monkeypatch.setenv("SWEEPROF_DATA_RUN", run)
         Npz(path=path, cache_limit=LIMIT).prepare("test")
-    assert len(entries(home)) == 1
+    assert len(names(home)) == 1
     Npz(path=path, limit=1).prepare("test")
     Npz(path=path).prepare("train")
-    assert len(entries(home)) == 3
+    assert len(names(home)) == 3
 
 
 def test_the_users_code_is_run_again_in_a_later_run(
@@ -274,7 +278,7 @@ def test_the_users_code_is_run_again_in_a_later_run(
     for run in ("first", "first", "second"):
         monkeypatch.setenv("SWEEPROF_DATA_RUN", run)
         Npz(path=path, transform="numpy.exp").prepare("test")
-    assert len(entries(home)) == 2
+    assert len(names(home)) == 2
 
 
 def test_processes_that_begin_together_decode_once(tmp_path: Path, home: Path) -> None:

@@ -1,19 +1,22 @@
-"""Real digits and generated samples."""
+"""Real digits, generated samples and batches, and what a dataset returns is checked before anything is measured on it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.datasets import Dataset, Split, channel_axis_of, first_batch
+from sweeprof.datasets import Dataset, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.arrays import Digits, Synthetic, parts, scans
 from sweeprof.datasets.collate import Pad, stack
+from sweeprof.datasets.source import SAMPLES_OR_INPUTS, check_ids, checked_split, not_finite
 from sweeprof.errors import DatasetError
 
 
@@ -28,60 +31,28 @@ def test_the_digits_are_all_there() -> None:
         assert set(split.targets) == set(range(10))
 
 
-def test_the_split_is_stratified() -> None:
-    train, test = Digits().split("train").targets, Digits().split("test").targets
-    assert train is not None
-    assert test is not None
-    whole = np.bincount(train) + np.bincount(test)
-    assert np.abs(np.bincount(test) - whole * 0.2).max() < 1
-
-
 def test_a_pixel_becomes_a_square() -> None:
     images = Digits().split("test").inputs
     np.testing.assert_array_equal(images, images[:, :, ::4, ::4].repeat(4, axis=2).repeat(4, axis=3))
 
 
-def test_the_splits_do_not_overlap_and_miss_nothing() -> None:
-    from sklearn.datasets import load_digits
-
-    # No two scans are equal, so their bytes tell them apart.
-    train, test = (
-        {image.tobytes() for image in Digits().split(name).inputs[:, 0, ::4, ::4]} for name in ("train", "test")
-    )
-    scans = {(image / 16).astype(np.float32).reshape(8, 8).tobytes() for image in load_digits().data}
-    assert len(scans) == 1797
-    assert not train & test
-    assert train | test == scans
-
-
-def test_the_digits_are_the_same_on_every_call() -> None:
-    for name in ("train", "test"):
-        first, second = Digits().split(name), Digits().split(name)
-        np.testing.assert_array_equal(first.inputs, second.inputs)
-        np.testing.assert_array_equal(first.targets, second.targets)
-
-
-def test_the_digits_are_the_same_in_another_process() -> None:
-    program = "from sweeprof.datasets.arrays import Digits; print(Digits().split('test').targets.tolist())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    targets = Digits().split("test").targets
-    assert targets is not None
-    assert done.stdout.strip() == str(targets.tolist())
-
-
 @pytest.mark.parametrize(
     ("seed", "test_share"), [(0, 0.2), (1, 0.2), (2, 0.5), (3, 0.013), (4, 0.99), (5, 10), (6, 360), (7, 1787)]
 )
-def test_the_split_is_that_of_scikit_learn(seed: int, test_share: float) -> None:
+def test_the_split_is_the_stratified_one_of_scikit_learn(seed: int, test_share: float) -> None:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     images, targets = load_digits(return_X_y=True)
-    expected = train_test_split(np.arange(1797), test_size=test_share, random_state=seed, stratify=targets)
-    for found, indices in zip(parts(seed, test_share), expected, strict=True):
-        np.testing.assert_array_equal(found, indices)
     np.testing.assert_array_equal(scans()[0], images)
     np.testing.assert_array_equal(scans()[1], targets)
+    expected = train_test_split(np.arange(1797), test_size=test_share, random_state=seed, stratify=targets)
+    splits: tuple[SplitName, SplitName] = ("train", "test")
+    for name, found, indices in zip(splits, parts(seed, test_share), expected, strict=True):
+        np.testing.assert_array_equal(found, indices)
+        split = Digits(seed=seed, test_share=test_share).split(name)
+        np.testing.assert_array_equal(split.inputs[:, 0, ::4, ::4].reshape(-1, 64) * 16, images[indices])
+        np.testing.assert_array_equal(split.targets, targets[indices])
 
 
 @pytest.mark.parametrize("test_share", [0, -0.2, 1, 0.001, 1.5, 0.999, 1790])
@@ -95,11 +66,6 @@ def test_the_digits_are_read_without_scikit_learn() -> None:
     program = f"{imports}; print({{'sklearn', 'scipy', 'pandas'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
-
-
-def test_another_seed_is_another_split() -> None:
-    own, other = Digits().split("test").targets, Digits(seed=1).split("test").targets
-    assert not np.array_equal(own, other)
 
 
 @given(size=st.integers(1, 40), samples=st.integers(1, 12))
@@ -214,3 +180,135 @@ def test_targets_of_different_lengths_are_padded_with_their_own_value() -> None:
     inputs, targets = split.batch(np.array([1, 2]))
     np.testing.assert_array_equal(inputs["attention_mask"], [[1, 0], [1, 1]])
     np.testing.assert_array_equal(targets, [[8, -100], [9, 10]])
+
+
+# Checks
+
+
+TOKENS, MASK, LABELS = np.zeros((8, 4), np.int64), np.ones((8, 4), np.int64), np.zeros(8, np.int64)
+
+
+def samples(inputs: Any, targets: Any = None) -> Split:
+    """A split of anything, as user code may make it."""
+    return Split(inputs, targets)
+
+
+class Data:
+    """A user's dataset that returns whatever it is given."""
+
+    sample_shape: tuple[int, ...] = (4,)
+    channel_axis: int | None = None
+
+    def __init__(self, given: Any, **declared: Any) -> None:
+        self.given = given
+        for name, value in declared.items():
+            setattr(self, name, value)
+
+    def split(self, name: SplitName) -> Split:
+        split: Split = self.given
+        return split
+
+
+PLACE = f"{Path(__file__).relative_to(Path.cwd())}:{Data.split.__code__.co_firstlineno} in Data.split"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (Data(samples([TOKENS, MASK], None)), f"inputs is a list of 2 arrays of shapes (8, 4), (8, 4); {SAMPLES_OR_INPUTS}"),
+        (Data(samples((TOKENS, MASK[:7]))), "inputs has arrays of different numbers of samples: '0' 8, '1' 7"),
+        (Data(samples({"ids": TOKENS, "text": ["a"] * 8})), "inputs['text.0'] is a str; make it one NumPy array"),
+        (Data(samples({})), "inputs is an empty mapping"),
+        (Data(Split([TOKENS[0], TOKENS[1, :2]], LABELS, Pad())), "split('test') has 2 inputs and 8 targets"),
+        (Data(samples([[1.0] * 4] * 8, None)), "inputs is a list of 8 items; make it one array: np.asarray"),
+        (Data(samples(torch.zeros(8, 4), None)), "inputs is a torch.Tensor; make it one NumPy array"),
+        (Data(samples(np.array([TOKENS[0], TOKENS[0, :2]], object), None)), "inputs is an array of object; samples need one shape"),
+        (Data(samples(np.array(["a", "b"]), None)), "inputs is an array of str32; samples need one shape"),
+        (Data(samples(np.float32(3), None)), "inputs is a single number, not an array"),
+        (Data(samples(TOKENS[:0], LABELS[:0])), "split('test') has no samples"),
+        (Data(samples(TOKENS, LABELS[:7])), "split('test') has 8 inputs and 7 targets"),
+        (Data(samples(TOKENS, np.array([None] * 8))), "targets is an array of object"),
+        (Data(samples(TOKENS, np.int64(1))), "targets is a single number"),
+        (Data((TOKENS, LABELS)), "returned a tuple of 2 arrays of shapes (8, 4), (8,), not a sweeprof.datasets.Split"),
+        (Data(None), "split('test') returned a NoneType, not a sweeprof.datasets.Split"),
+        (Data(samples(TOKENS, None), sample_shape=(1, 32, 32)), "has samples of shape (4,), and sample_shape is (1, 32, 32)"),
+        (Data(samples(TOKENS, None), dtype="float32"), "inputs is of type int64, and dtype is float32"),
+        (Data(samples(TOKENS, None), dtype=torch.float32), "inputs is of type int64, and dtype is torch.float32"),
+        (Data(samples(TOKENS, None), channel_axis=2), "channel_axis is 2, and inputs have the axes 0 (samples) to 1"),
+    ],
+)  # fmt: skip
+def test_data_of_another_form_are_an_error_with_the_line_of_the_dataset(data: Data, said: str) -> None:
+    with pytest.raises(DatasetError) as caught:
+        checked_split(data, "test")
+    assert str(caught.value).startswith(f"dataset {__name__}.Data ({PLACE}): ")
+    assert said in str(caught.value)
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    data = Data(samples(TOKENS, LABELS[:7]), sample_shape=(5,), dtype="float32")
+    with pytest.raises(DatasetError) as caught:
+        checked_split(data, "test")
+    for said in ("sample_shape is (5,)", "dtype is float32", "8 inputs and 7 targets"):
+        assert said in str(caught.value)
+
+
+def test_what_is_no_dataset() -> None:
+    with pytest.raises(DatasetError, match=r"dataset dict has no method split\(name\)"):
+        checked_split({}, "test")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Digits(),
+        Synthetic((2, 3)),
+        Synthetic((3,), high=7),
+        Data(samples(TOKENS, LABELS), dtype="int64"),
+        Data(samples((TOKENS, MASK), LABELS)),
+        Data(samples({"ids": TOKENS, "image": np.zeros((8, 3, 4, 4))}, {"start": LABELS, "end": LABELS}), channel_axis=1),
+        Data(Split([TOKENS[0], TOKENS[1, :2]], [0, 1], Pad())),
+        Data(samples(TOKENS, [0] * 8)),
+        Data(samples(TOKENS.astype(np.float16), np.zeros((8, 2)))),
+        Data(samples(TOKENS.astype(bool), None), sample_shape=[4], dtype=bool),
+        Data(samples(np.zeros((2, 4), np.complex64), None)),
+        Data(samples(np.zeros((2, 0, 4), np.float32), None), sample_shape=[0, 4]),
+    ],
+)  # fmt: skip
+def test_data_as_they_should_be(data: Any) -> None:
+    split = checked_split(data, "test")
+    assert len(split) > 0
+    assert not_finite("test", split) == []
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.complex64])
+def test_samples_that_are_not_finite_are_a_warning(bad: float, kind: Any) -> None:
+    inputs = np.zeros((8, 4), kind)
+    inputs[[2, 5], 1] = bad
+    (warning,) = not_finite("test", samples(inputs, LABELS))
+    assert warning.code == "inputs_not_finite"
+    assert warning.text == "2 of the 8 samples of split('test') have inputs that are NaN or infinite"
+    (warning,) = not_finite("test", samples(TOKENS, inputs[:, 1]))
+    assert warning.code == "targets_not_finite"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (np.array([[1, 2], [3, 10], [11, 0]]), "sample 1 of split('test').inputs has the id 10, and the model's"),
+        ({"input_ids": np.array([[1, 2], [-1, 3]])}, "sample 1 of split('test').inputs['input_ids'] has the id -1, and"),
+        ({"token_ids": np.array([[10, 2]])}, "sample 0 of split('test').inputs['token_ids'] has the id 10, and"),
+        ([{"input_ids": np.array([1])}, {"input_ids": np.array([2, 12])}], "sample 1 of split('test').inputs['input_ids']"),
+        ({"input_ids": np.array([[1, 9]]), "length": np.array([99])}, None),
+        (np.array([[10.0, 99.0]]), None),
+    ],
+)  # fmt: skip
+def test_ids_above_the_vocabulary_are_named_with_their_sample(inputs: Any, said: str | None) -> None:
+    split = samples(inputs)
+    if said is None:
+        check_ids(Data(split), "test", split, 10)
+        return
+    with pytest.raises(DatasetError) as caught:
+        check_ids(Data(split), "test", split, 10)
+    assert f"Data: {said}" in str(caught.value)
+    assert str(caught.value).endswith("the model's vocabulary has the ids 0 to 9")

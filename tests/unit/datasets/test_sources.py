@@ -1,12 +1,12 @@
-"""Sources of data: the same samples from six forms, their options, and one sentence for each mistake in data."""
+"""Sources of data: the same samples from six forms, texts with a tokenizer, their options, one sentence for each mistake."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ import pytest
 import yaml
 
 from support.kinds_of_data import write_digits
+from support.planning import planned
 from sweeprof.datasets import ArraySpec, ModelInputs, Split
 from sweeprof.datasets.arrays import Digits, Npz
+from sweeprof.datasets.huggingface import Huggingface
 from sweeprof.datasets.images import Audio, Images, resampled
 from sweeprof.datasets.source import Source
 from sweeprof.datasets.table import Table
 from sweeprof.datasets.tokens import Tokens
-from sweeprof.datasets.torch_dataset import TorchDataset
+from sweeprof.datasets.torch_dataset import TensorflowDataset, TorchDataset
 from sweeprof.errors import DatasetError, UserError
 from sweeprof.measuring.inputs import Inputs, Workload, workload_of
 from sweeprof.paths import conf_folder
@@ -86,8 +88,7 @@ def test_a_pipeline_of_tensorflow_in_batches_has_them_too(kinds: dict[str, dict[
         f"assert 'tensorflow' not in sys.modules; wanted = np.load({folder + '/digits.npz'!r})\n"
         "assert (split.inputs == wanted['x_test'][:20]).all() and (split.targets == wanted['y_test'][:20]).all()"
     )
-    search_path = ":".join([folder, *filter(None, sys.path)])
-    environment = {**__import__("os").environ, "PYTHONPATH": search_path}
+    environment = {**os.environ, "PYTHONPATH": ":".join([folder, *filter(None, sys.path)])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -122,6 +123,19 @@ def described(**changes: Any) -> dict[str, Any]:
     return json.loads(json.dumps(ModelInputs({"x": ArraySpec((4,))}, "positional", **changes).to_dict()))  # type: ignore[no-any-return]
 
 
+def write_table(folder: Path, suffix: str, columns: dict[str, Any]) -> str:
+    """Write a table of a kind of files, and return its path."""
+    table = pytest.importorskip("pandas").DataFrame(columns)
+    path = str(folder / f"test{suffix}")
+    if suffix == ".csv":
+        table.to_csv(path, index=False)
+    elif suffix == ".jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+    return path
+
+
 # Splits and options.
 
 
@@ -149,13 +163,12 @@ def test_a_table_of_numbers_and_texts(tmp_path: Path) -> None:
 
 
 def test_categories_that_are_whole_numbers_may_be_missing_elsewhere(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    kinds = pandas.array([1, 2, None], dtype="Int64")
-    pandas.DataFrame({"kind": kinds, "age": [30, 40, 50]}).to_parquet(tmp_path / "test.parquet")
-    table = Table(path=str(tmp_path / "test.parquet"), inputs=["age"], categories=["kind"])
+    kinds = pytest.importorskip("pandas").array([1, 2, None], dtype="Int64")
+    path = write_table(tmp_path, ".parquet", {"kind": kinds, "age": [30, 40, 50]})
+    table = Table(path=path, inputs=["age"], categories=["kind"])
     first, *_ = table.records("test")
     assert table.decoded(first).inputs.tolist() == 30
-    both = read(Table(path=str(tmp_path / "test.parquet"), categories=["kind"], limit=2))
+    both = read(Table(path=path, categories=["kind"], limit=2))
     assert both.inputs[:, 0].tolist() == [0, 1]
 
 
@@ -170,34 +183,24 @@ def test_the_targets_of_each_split_have_their_own_classes(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_table_of_categories_and_several_targets(tmp_path: Path, suffix: str) -> None:
-    pandas = pytest.importorskip("pandas")
     columns = {"city": ["Bern", "Aarau", "Bern"], "age": [30, 40, 50], "sick": [True, False, True], "dose": [0.5, 1, 2]}
-    table, path = pandas.DataFrame(columns), tmp_path / f"test{suffix}"
-    if suffix == ".csv":
-        table.to_csv(path, index=False)
-    else:
-        table.to_parquet(path)
-    split = read(Table(path=str(path), categories=["city"], targets=["sick", "dose"]))
+    path = write_table(tmp_path, suffix, columns)
+    split = read(Table(path=path, categories=["city"], targets=["sick", "dose"]))
     assert split.inputs.tolist() == [[1, 30], [0, 40], [1, 50]]
     assert split.targets.tolist() == [[1, 0.5], [0, 1], [1, 2]]
-    one = read(Table(path=str(path), inputs=["age", "dose"], targets="sick"))
+    one = read(Table(path=path, inputs=["age", "dose"], targets="sick"))
     assert (one.targets.tolist(), one.targets.dtype) == ([1, 0, 1], np.int64)
-    assert read(Table(path=str(path), inputs="age", targets=["sick"])).targets.tolist() == [[1], [0], [1]]
+    assert read(Table(path=path, inputs="age", targets=["sick"])).targets.tolist() == [[1], [0], [1]]
     with pytest.raises(DatasetError, match=r"no number in column 'city', but 'Bern': .*dataset\.categories"):
-        read(Table(path=str(path), targets="dose"))
+        read(Table(path=path, targets="dose"))
     with pytest.raises(DatasetError, match=r"dataset\.categories: 'citty' is not a column"):
-        read(Table(path=str(path), categories=["citty"]))
+        read(Table(path=path, categories=["citty"]))
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_table_of_lists_of_different_lengths(tmp_path: Path, suffix: str) -> None:
-    pandas = pytest.importorskip("pandas")
-    table, path = pandas.DataFrame({"ids": [[1, 2, 3], [4]], "tags": [[0, 1, 2], [3]]}), tmp_path / f"test{suffix}"
-    if suffix == ".jsonl":
-        table.to_json(path, orient="records", lines=True)
-    else:
-        table.to_parquet(path)
-    split = read(Table(path=str(path), inputs="ids", targets="tags", collate="pad"))
+    path = write_table(tmp_path, suffix, {"ids": [[1, 2, 3], [4]], "tags": [[0, 1, 2], [3]]})
+    split = read(Table(path=path, inputs="ids", targets="tags", collate="pad"))
     ids, tags = split.batch(np.arange(2))
     assert (ids.tolist(), tags.tolist()) == ([[1, 2, 3], [4, 0, 0]], [[0, 1, 2], [3, -100, -100]])
     assert tags.dtype == np.int64
@@ -205,28 +208,18 @@ def test_a_table_of_lists_of_different_lengths(tmp_path: Path, suffix: str) -> N
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_missing_label_is_no_class(tmp_path: Path, suffix: str) -> None:
-    pandas = pytest.importorskip("pandas")
-    table, path = pandas.DataFrame({"x": [1.0, 2, 3], "kind": ["no", None, "yes"]}), tmp_path / f"test{suffix}"
-    if suffix == ".csv":
-        table.to_csv(path, index=False)
-    else:
-        table.to_parquet(path)
+    path = write_table(tmp_path, suffix, {"x": [1.0, 2, 3], "kind": ["no", None, "yes"]})
     with pytest.raises(DatasetError, match=r"row 1 of .* has no value in column 'kind'"):
-        read(Table(path=str(path), targets="kind"))
-    assert read(Table(path=str(path), targets="kind", limit=1)).targets.tolist() == [0]
+        read(Table(path=path, targets="kind"))
+    assert read(Table(path=path, targets="kind", limit=1)).targets.tolist() == [0]
 
 
 def test_arrays_by_usual_names_and_by_their_own(tmp_path: Path) -> None:
-    arrays: dict[str, Any] = {
-        "x_test": np.arange(6.0).reshape(3, 2),
-        "y_test": np.arange(3),
-        "x_train": np.ones((2, 2)),
-        "z": np.zeros(3),
-    }
-    np.savez(tmp_path / "a.npz", **arrays)
+    images = np.arange(6.0).reshape(3, 2)
+    np.savez(tmp_path / "a.npz", x_test=images, y_test=np.arange(3), x_train=np.ones((2, 2)), z=np.zeros(3))
     source = Npz(path=str(tmp_path / "a.npz"))
     assert read(source).inputs.dtype == np.float32
-    assert read(source).inputs.tolist() == arrays["x_test"].tolist()
+    assert read(source).inputs.tolist() == images.tolist()
     assert read(source, "train").targets is None
     several = read(Npz(path=str(tmp_path / "a.npz"), inputs=["x_{split}", "z"], targets="y_{split}"))
     assert {name: array.shape for name, array in several.inputs.items()} == {"x": (3, 2), "z": (3,)}
@@ -318,9 +311,8 @@ def test_sound_at_another_rate(tmp_path: Path) -> None:
 
     for label, rate in (("high", 16000), ("low", 8000)):
         (tmp_path / "sounds" / label).mkdir(parents=True)
-        soundfile.write(
-            tmp_path / "sounds" / label / "a.wav", np.stack([tone(rate)] * 2, axis=1), rate, subtype="FLOAT"
-        )
+        stereo = np.stack([tone(rate)] * 2, axis=1)
+        soundfile.write(tmp_path / "sounds" / label / "a.wav", stereo, rate, subtype="FLOAT")
     split = read(Audio(path=str(tmp_path / "sounds"), sampling_rate=16000, length=7000))
     assert split.inputs.shape == (2, 7000)
     np.testing.assert_array_equal(split.inputs[0], tone(16000)[:7000])
@@ -336,78 +328,69 @@ def test_sound_at_another_rate(tmp_path: Path) -> None:
 # Mistakes.
 
 
-def failing(tmp_path: Path, name: str) -> Source:
-    """A source with something wrong with its data."""
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "no_pictures" / "a").mkdir(parents=True)
-    folder = write_images(tmp_path / "p", {"a/1.png": (8, 8), "b/2.png": (8, 8), "c/3.png": (6, 8)})
-    (tmp_path / "p" / "b" / "2.png").write_bytes((folder / "a" / "1.png").read_bytes()[:60])
-    write_images(tmp_path / "q", {"a/1.png": (8, 8), "c/3.png": (6, 8)})
-    np.savez(tmp_path / "a.npz", x=np.zeros((3, 4)), y=np.array([0, 1, 5]), short=np.zeros(2))
-    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 and nothing more")
-    (tmp_path / "t.csv").write_text("a,b,y\n1,2,0\n3,,1\n")
-    (tmp_path / "u.csv").write_text("a,b,y\n1,2,0\n3,x,1\n")
-    np.save(tmp_path / "ids.npy", np.array([1, 2, 900, 4]))
-    (tmp_path / "sounds" / "a").mkdir(parents=True)
-    (tmp_path / "sounds" / "a" / "1.wav").write_bytes(b"RIFF")
-    pathed = {
-        key: str(tmp_path / key) for key in ("empty", "no_pictures", "p", "q", "a.npz", "broken.npz", "t.csv", "u.csv")
-    }
-    sources: dict[str, Callable[[], Source]] = {
-        "empty folder": lambda: Images(path=pathed["empty"]),
-        "no pictures": lambda: Images(path=pathed["no_pictures"]),
-        "cut picture": lambda: Images(path=pathed["p"]),
-        "two shapes": lambda: Images(path=pathed["q"]),
-        "no split": lambda: Images(path=pathed["q"], split="val"),
-        "label": lambda: Npz(path=pathed["a.npz"], model_inputs=described(targets=ArraySpec((), "int64", high=5))),
-        "no array": lambda: Npz(path=pathed["a.npz"], inputs="xx"),
-        "lengths": lambda: Npz(path=pathed["a.npz"], inputs=["x", "short"]),
-        "broken": lambda: Npz(path=pathed["broken.npz"]),
-        "no column": lambda: Table(path=pathed["t.csv"], targets="z"),
-        "no value": lambda: Table(path=pathed["t.csv"], targets="y"),
-        "no number": lambda: Table(path=pathed["u.csv"], targets="y"),
-        "id": lambda: Tokens(
-            path=str(tmp_path / "ids.npy"), length=2, targets="none", model_inputs=described(vocabulary=900)
-        ),
-        "too short": lambda: Tokens(path=str(tmp_path / "ids.npy"), length=20),
-        "sound": lambda: Audio(path=str(tmp_path / "sounds")),
-        "tuple of three": lambda: TorchDataset(source={"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}),
-        "no dataset": lambda: TorchDataset(source={"_target_": "builtins.int"}),
-        "empty dataset": lambda: TorchDataset(source={"_target_": "builtins.list"}),
-    }
-    return sources[name]()
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of data with which something is wrong."""
+    folder = tmp_path_factory.mktemp("broken")
+    for name in ("empty", "no_pictures/a", "sounds/a"):
+        (folder / name).mkdir(parents=True)
+    write_images(folder / "p", {"a/1.png": (8, 8), "b/2.png": (8, 8), "c/3.png": (6, 8)})
+    (folder / "p" / "b" / "2.png").write_bytes((folder / "p" / "a" / "1.png").read_bytes()[:60])
+    write_images(folder / "q", {"a/1.png": (8, 8), "c/3.png": (6, 8)})
+    np.savez(folder / "a.npz", x=np.zeros((3, 4)), y=np.array([0, 1, 5]), short=np.zeros(2))
+    (folder / "broken.npz").write_bytes(b"PK\x03\x04 and nothing more")
+    (folder / "t.csv").write_text("a,b,y\n1,2,0\n3,,1\n")
+    (folder / "u.csv").write_text("a,b,y\n1,2,0\n3,x,1\n")
+    np.save(folder / "ids.npy", np.array([1, 2, 900, 4]))
+    (folder / "sounds" / "a" / "1.wav").write_bytes(b"RIFF")
+    return folder
+
+
+LABELS = described(targets=ArraySpec((), "int64", high=5))
+THREE = {"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("kind", "options", "message"),
     [
-        ("empty folder", r"/empty has no folders: one is needed for each class"),
-        ("no pictures", r"/no_pictures has no picture in the folders of its classes"),
-        ("cut picture", r"/p/b/2\.png cannot be read as a picture: "),
-        ("two shapes", r"/q/c/3\.png and those before differ in size \(6 × 8 and 8 × 8\): set dataset\.image_size"),
-        ("no split", r"/q has no folder 'val', which was to be the split 'test'"),
-        ("label", r"row 2 of .*/a\.npz has the label 5, and the model has the classes 0 to 4"),
-        ("no array", r"/a\.npz has no array 'xx', but x, y, short; did you mean 'x'\?"),
-        ("lengths", r"/a\.npz has arrays of different numbers of rows: 'x' 3, 'short' 2, 'y' 3"),
-        ("broken", r"/broken\.npz cannot be read as an \.npz file: "),
-        ("no column", r"dataset\.targets: 'z' is not a column of t\.csv\. Known: a, b, y\."),
-        ("no value", r"row 1 of .*/t\.csv has no value in column 'b'"),
-        ("no number", r"row 1 of .*/u\.csv has no number in column 'b', but 'x'"),
-        ("id", r"token 2 to 3 of .*/ids\.npy has the id 900, and the model's vocabulary has the ids 0 to 899"),
-        ("too short", r"/ids\.npy has 4 tokens, and a block needs 21: set dataset\.length"),
-        ("sound", r"/sounds/a/1\.wav cannot be read as a sound file: "),
+        (Images, {"path": "empty"}, r"empty has no folders: one is needed for each class"),
+        (Images, {"path": "no_pictures"}, r"no_pictures has no picture in the folders of its classes"),
+        (Images, {"path": "p"}, r"p/b/2\.png cannot be read as a picture: "),
+        (Images, {"path": "q"}, r"q/c/3\.png and those before differ in size \(6 × 8 and 8 × 8\): set dataset\.image_size"),
+        (Images, {"path": "q", "split": "val"}, r"q has no folder 'val', which was to be the split 'test'"),
+        (Npz, {"path": "a.npz", "model_inputs": LABELS}, r"row 2 of a\.npz has the label 5, and the model has the classes 0 to 4"),
+        (Npz, {"path": "a.npz", "inputs": "xx"}, r"a\.npz has no array 'xx', but x, y, short; did you mean 'x'\?"),
         (
-            "tuple of three",
+            *(Npz, {"path": "a.npz", "inputs": ["x", "short"]}),
+            r"a\.npz has arrays of different numbers of rows: 'x' 3, 'short' 2, 'y' 3",
+        ),
+        (Npz, {"path": "broken.npz"}, r"broken\.npz cannot be read as an \.npz file: "),
+        (Table, {"path": "t.csv", "targets": "z"}, r"dataset\.targets: 'z' is not a column of t\.csv\. Known: a, b, y\."),
+        (Table, {"path": "t.csv", "targets": "y"}, r"row 1 of t\.csv has no value in column 'b'"),
+        (Table, {"path": "u.csv", "targets": "y"}, r"row 1 of u\.csv has no number in column 'b', but 'x'"),
+        (
+            *(Tokens, {"path": "ids.npy", "length": 2, "targets": "none", "model_inputs": described(vocabulary=900)}),
+            r"token 2 to 3 of ids\.npy has the id 900, and the model's vocabulary has the ids 0 to 899",
+        ),
+        (Tokens, {"path": "ids.npy", "length": 20}, r"ids\.npy has 4 tokens, and a block needs 21: set dataset\.length"),
+        (Audio, {"path": "sounds"}, r"sounds/a/1\.wav cannot be read as a sound file: "),
+        (
+            *(TorchDataset, {"source": THREE}),
             r"sample 0 of dataset\.source has 3 parts; it must be inputs, or a pair \(inputs, targets\)",
         ),
-        ("no dataset", r"dataset\.source is a int, which has neither __len__ and __getitem__ nor __iter__"),
-        ("empty dataset", r"there are no samples"),
+        (
+            *(TorchDataset, {"source": {"_target_": "builtins.int"}}),
+            r"dataset\.source is a int, which has neither __len__ and __getitem__ nor __iter__",
+        ),
+        (TorchDataset, {"source": {"_target_": "builtins.list"}}, r"there are no samples"),
     ],
-)
-def test_a_mistake_is_one_sentence(tmp_path: Path, name: str, message: str) -> None:
-    source = failing(tmp_path, name)
+)  # fmt: skip
+def test_a_mistake_is_one_sentence(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(broken)
     with pytest.raises(DatasetError) as error:
-        read(source)
+        read(kind(**options))
     assert re.search(message, str(error.value))
     assert "\n" not in str(error.value)
 
@@ -450,3 +433,165 @@ def test_an_error_of_the_users_code_has_its_place(
         DatasetError, match=r"RuntimeError: the disk is on fire \(.*my_data\.py:\d+ in names_its_split\)"
     ):
         TorchDataset(source={"_target_": "my_data.names_its_split"}).split("test")
+
+
+# Texts, datasets of TensorFlow Datasets, features of sound
+
+
+TEXTS = ["a good film", "not good at all and far too long", "good", "a film too far"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer of words, and a dataset of texts."""
+    import datasets
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("text")
+    words = ["[PAD]", "[UNK]", *sorted({word for text in TEXTS for word in text.split()})]
+    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")  # type: ignore[no-untyped-call]
+    fast.save_pretrained(folder / "model")
+    rows = {"text": TEXTS, "number": [[1.5, 2.5]] * 4, "label": [1, 0, 1, 0]}
+    parts = {
+        "train": datasets.Dataset.from_dict(rows),
+        "validation": datasets.Dataset.from_dict({**rows, "label": [0] * 4}),
+    }
+    datasets.DatasetDict(parts).save_to_disk(str(folder / "reviews"))
+    return folder
+
+
+def word_ids(folder: Path, text: str) -> list[int]:
+    vocabulary = json.loads((folder / "model" / "tokenizer.json").read_text())["model"]["vocab"]
+    return [vocabulary[word] for word in text.split()]
+
+
+def tokenized(**changes: Any) -> dict[str, Any]:
+    specs = {name: ArraySpec((6,), "int64") for name in ("input_ids", "attention_mask")}
+    return json.loads(json.dumps(ModelInputs(specs, **changes).to_dict()))  # type: ignore[no-any-return]
+
+
+def test_texts_become_ids_that_are_padded(folder: Path) -> None:
+    model = tokenized(sizes={"sequence_length": 6})
+    source = Huggingface(
+        path=str(folder / "reviews"), inputs=["text"], tokenizer=str(folder / "model"), model_inputs=model
+    )
+    split = read(source)
+    inputs, targets = split.batch(np.arange(3))
+    assert set(inputs) == {"input_ids", "attention_mask"}  # not token_type_ids, which the model does not take
+    for row, text in enumerate(TEXTS[:3]):
+        ids = word_ids(folder, text)[:6]
+        assert inputs["input_ids"][row].tolist() == ids + [0] * (6 - len(ids))
+        assert inputs["attention_mask"][row].tolist() == [1] * len(ids) + [0] * (6 - len(ids))
+    assert targets.tolist() == [0, 0, 0]
+    tokens = sum(min(6, len(word_ids(folder, text))) for text in TEXTS[:3])
+    assert workload_of(source, Inputs.from_batch(inputs), 3) == Workload("tokens", tokens)
+    assert read(source, "train").targets.tolist() == [1, 0, 1, 0]
+    assert split.pass_as == "keywords"
+
+
+def test_columns_of_numbers_need_no_tokenizer(folder: Path) -> None:
+    source = Huggingface(path=str(folder / "reviews"), inputs="number", split="train", tokenizer="net.onnx")
+    split = read(source)
+    assert workload_of(source, Inputs((split.inputs,)), 4) == Workload("samples", 4)
+    np.testing.assert_array_equal(split.inputs, np.array([[1.5, 2.5]] * 4, np.float32))
+
+
+def test_a_text_is_cut_into_blocks(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text(" ".join(TEXTS))
+    ids = word_ids(folder, " ".join(TEXTS))
+    model = tokenized(vocabulary=99, sizes={"sequence_length": 4})
+    split = read(Tokens(path=str(tmp_path / "book.txt"), tokenizer=str(folder / "model"), model_inputs=model))
+    blocks = (len(ids) - 1) // 4
+    assert split.inputs["input_ids"].tolist() == np.reshape(ids[: 4 * blocks], (blocks, 4)).tolist()
+    assert split.inputs["attention_mask"].all()
+    assert split.targets.tolist() == np.reshape(ids[1 : 4 * blocks + 1], (blocks, 4)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inputs": ["txt"]}, r"dataset\.inputs: 'txt' is not a column of .*reviews\. Did you mean 'text'"),
+        ({"split": "tset"}, r"dataset\.split: 'tset' is not a split of .*reviews\. .*Known: train, validation"),
+        ({"tokenizer": None}, r"dataset\.tokenizer: None is missing: the column text has texts"),
+        ({"tokenizer": "nowhere"}, r"dataset\.tokenizer: 'nowhere' is not a folder with a tokenizer"),
+        ({"path": "{model}"}, r"dataset\.path: .* cannot be loaded"),
+        (
+            {"model_inputs": tokenized(vocabulary=5)},
+            r"row 0 of .*reviews has the id \d+, and the model's vocabulary has the ids 0 to 4",
+        ),
+    ],
+)
+def test_mistakes_in_saved_datasets(folder: Path, options: dict[str, Any], message: str) -> None:
+    options = {key: str(folder / "model") if value == "{model}" else value for key, value in options.items()}
+    given: dict[str, Any] = {"path": str(folder / "reviews"), "inputs": ["text"], "tokenizer": str(folder / "model")}
+    with pytest.raises(DatasetError) as error:
+        read(Huggingface(**{**given, **options}))
+    assert re.search(message, str(error.value))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("described_here")
+def test_a_plan_knows_tokenizer_and_vocabulary_of_a_saved_model(folder: Path) -> None:
+    from sweeprof.model_sources.transformers import import_transformers
+
+    package = import_transformers()
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = package.BertConfig(vocab_size=len(word_ids(folder, " ".join(TEXTS))), num_labels=2, **size)
+    package.BertForSequenceClassification(config).save_pretrained(folder / "model")
+    model = ["model=transformers", f"model.path={folder / 'model'}", "tracking=none"]
+    data = ["dataset=huggingface", f"dataset.path={folder / 'reviews'}", "dataset.inputs=[text]", "dataset.split=train"]
+    (combination,) = planned([*model, *data, "inputs.sequence_length=5"]).combinations
+    node = combination.config["dataset"]
+    assert node["tokenizer"] == str(folder / "model")
+    assert node["model_inputs"]["vocabulary"] == config.vocab_size
+    assert node["model_inputs"]["sizes"] == {"sequence_length": 5}
+    with pytest.raises(UserError, match=r"row 0 of .*reviews has the label 1, and the model has the classes 0 to 0"):
+        planned([*model, *data, "model.config.num_labels=1"])
+
+
+@pytest.mark.slow
+def test_a_dataset_of_tensorflow_datasets_from_disk(tmp_path: Path) -> None:
+    import tensorflow_datasets
+    from tensorflow_datasets.core import dataset_info
+    from tensorflow_datasets.core.sequential_writer import SequentialWriter
+
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1), np.uint8)
+    features = tensorflow_datasets.features
+    info = features.FeaturesDict(
+        {"image": features.Image(shape=(8, 8, 1)), "label": features.ClassLabel(num_classes=3)}
+    )
+    (tmp_path / "tiny" / "1.0.0").mkdir(parents=True)
+    version = tensorflow_datasets.core.Version("1.0.0")
+    identity = dataset_info.DatasetIdentity("tiny", version, str(tmp_path / "tiny" / "1.0.0"), "tests")
+    about = dataset_info.DatasetInfo(builder=identity, features=info)
+    writer = SequentialWriter(about, max_examples_per_shard=2)
+    writer.initialize_splits(["test"])
+    writer.add_examples({"test": [{"image": image, "label": at} for at, image in enumerate(images)]})
+    writer.close_all()
+    split = read(TensorflowDataset(path=str(tmp_path / "tiny" / "1.0.0"), channels=1))
+    wanted = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
+    np.testing.assert_array_equal(split.inputs, wanted)
+    with pytest.raises(DatasetError, match=r"has no split 'tset', but test: set dataset\.split"):
+        read(TensorflowDataset(path=str(tmp_path / "tiny" / "1.0.0"), split="tset"))
+    with pytest.raises(UserError, match=r"dataset\.path: .* is not the folder of a prepared dataset"):
+        TensorflowDataset(path=str(tmp_path))
+
+
+@pytest.mark.slow
+def test_sound_becomes_the_features_of_a_processor(tmp_path: Path) -> None:
+    import soundfile
+
+    from sweeprof.model_sources.transformers import import_transformers
+
+    package = import_transformers()
+    processor = package.WhisperFeatureExtractor(feature_size=80, chunk_length=1)
+    processor.save_pretrained(tmp_path / "model")
+    wave = np.random.default_rng(0).standard_normal(16000).astype(np.float32) / 10
+    (tmp_path / "sounds" / "noise").mkdir(parents=True)
+    soundfile.write(tmp_path / "sounds" / "noise" / "1.wav", wave, 16000, subtype="FLOAT")
+    split = read(Audio(path=str(tmp_path / "sounds"), processor=str(tmp_path / "model")))
+    wanted = processor(wave, sampling_rate=16000, return_tensors="np")["input_features"]
+    np.testing.assert_allclose(split.inputs["input_features"], wanted, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Collections and files of models: what is built takes the inputs that its source describes."""
+"""Collections and files of models: what is built takes the inputs that its source describes; prompts are checked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sweeprof.datasets import ArraySpec, Auto, ModelInputs
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources import file, keras_applications, timm, torchvision, transformers
+from sweeprof.model_sources.transformers import inputs
 from sweeprof.paths import conf_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
@@ -65,6 +66,10 @@ def test_torchvision(name: str, sizes: dict[str, int], shape: tuple[int, ...]) -
 
 
 TINY = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 37}
+LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+WHISPER = {"d_model": 32, **LAYERS}
+SPEECHT5 = {"hidden_size": 32, **LAYERS}
+SPEECH_SIZES = {"audio_samples": 4000, "decoder_length": 4}
 ARCHITECTURES = [
     ("bert", "text-classification", TINY, {}, ["input_ids", "attention_mask"], "logits", (2, 2)),
     ("gpt2", "text-generation", {"n_layer": 1, "n_embd": 32, "n_head": 2}, {"sequence_length": 9}, None, "logits", (2, 9, 50257)),
@@ -72,39 +77,16 @@ ARCHITECTURES = [
     ("t5", "text2text-generation", {"num_layers": 1, "d_model": 32}, {"decoder_length": 5}, None, "logits", (2, 5, 32128)),
     ("vit", "image-classification", TINY, {}, ["pixel_values"], "logits", (2, 2)),
     ("wav2vec2", "speech-to-characters", TINY, {"audio_samples": 4000}, ["input_values"], "logits", (2, 12, 32)),
-    (
-        "whisper",
-        "speech-to-text",
-        {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
-        {"decoder_length": 4},
-        ["input_features", "decoder_input_ids"],
-        "logits",
-        (2, 4, 51865),
-    ),
+    ("whisper", "speech-to-text", WHISPER, {"decoder_length": 4}, ["input_features", "decoder_input_ids"], "logits", (2, 4, 51865)),
     ("deit", "image-classification", TINY, {}, ["pixel_values"], "logits", (2, 2)),
-    (
-        "speecht5",
-        "speech-to-text",
-        {"hidden_size": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
-        {"audio_samples": 4000, "decoder_length": 4},
-        ["input_values", "decoder_input_ids"],
-        "logits",
-        (2, 4, 81),
-    ),
+    ("speecht5", "speech-to-text", SPEECHT5, SPEECH_SIZES, ["input_values", "decoder_input_ids"], "logits", (2, 4, 81)),
     ("clip", None, {}, {}, ["input_ids", "pixel_values", "attention_mask"], "logits_per_image", (2, 2)),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("architecture", "task", "config", "sizes", "names", "output", "shape"), ARCHITECTURES)
-def test_transformers(
-    architecture: str,
-    task: str | None,
-    config: dict[str, int],
-    sizes: dict[str, int],
-    names: list[str] | None,
-    output: str,
-    shape: tuple[int, ...],
-) -> None:
+@pytest.mark.parametrize("case", ARCHITECTURES, ids=lambda case: case[0])
+def test_transformers(case: Any) -> None:
+    architecture, task, config, sizes, names, output, shape = case
     described = transformers.inputs(architecture, None, task, sizes, config)
     assert list(described.inputs) == (names or list(described.inputs))
     assert {name: described.sizes[name] for name in sizes} == sizes
@@ -143,11 +125,6 @@ def test_every_task_of_transformers_pipelines_is_known() -> None:
     transformers.import_transformers()
     pipelines = import_module("transformers.pipelines")
     assert {*pipelines.SUPPORTED_TASKS, *pipelines.TASK_ALIASES} <= set(transformers.TASKS)
-
-
-WHISPER = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -189,21 +166,26 @@ def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
     torch.testing.assert_close(before, after, rtol=0.05, atol=0.05)
 
 
-def onnx_file(folder: Path, batch: int | str = "batch") -> Path:
-    from onnx import TensorProto, helper, numpy_helper, save
+def saved_graph(folder: Path, nodes: list[Any], inputs: list[Any], output: Any, weights: list[Any]) -> Path:
+    from onnx import helper, save
 
-    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [batch, "sequence"])
-    mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, [batch, "sequence"])
-    scale = helper.make_tensor_value_info("scale", TensorProto.FLOAT, [batch, 3])
-    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, [batch, "sequence", 4])
+    graph = helper.make_graph(nodes, "net", inputs, [output], weights)
+    save(helper.make_model(graph), folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def onnx_file(folder: Path, batch: int | str = "batch") -> Path:
+    from onnx import TensorProto, helper, numpy_helper
+
+    value = helper.make_tensor_value_info
+    tokens = [value(name, TensorProto.INT64, [batch, "sequence"]) for name in ("ids", "attention_mask")]
     table = numpy_helper.from_array(np.ones((50, 4), np.float32), "table")
     nodes = [
         helper.make_node("Cast", ["ids"], ["narrow"], to=TensorProto.INT32),
         helper.make_node("Gather", ["table", "narrow"], ["out"]),
     ]
-    graph = helper.make_graph(nodes, "net", [ids, mask, scale], [out], [table])
-    save(helper.make_model(graph), folder / "net.onnx")
-    return folder / "net.onnx"
+    out = value("out", TensorProto.FLOAT, [batch, "sequence", 4])
+    return saved_graph(folder, nodes, [*tokens, value("scale", TensorProto.FLOAT, [batch, 3])], out, [table])
 
 
 def test_a_size_that_an_onnx_file_leaves_open_is_one_of_the_inputs(tmp_path: Path) -> None:
@@ -226,20 +208,17 @@ def test_a_size_that_an_onnx_file_leaves_open_is_one_of_the_inputs(tmp_path: Pat
 
 def decoder_file(folder: Path, mask: str) -> str:
     """A decoder with keys of the past, whose mask covers these and the tokens; a table of four bits has 50 rows."""
-    from onnx import TensorProto, helper, numpy_helper, save
+    from onnx import TensorProto, helper, numpy_helper
 
-    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "sequence_length"])
-    given = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", mask])
-    past = helper.make_tensor_value_info("past.key", TensorProto.FLOAT, ["batch", 2, "past_sequence_length", 8])
+    value = helper.make_tensor_value_info
+    ids = value("input_ids", TensorProto.INT64, ["batch", "sequence_length"])
+    given = value("attention_mask", TensorProto.INT64, ["batch", mask])
+    past = value("past.key", TensorProto.FLOAT, ["batch", 2, "past_sequence_length", 8])
     table = numpy_helper.from_array(np.ones((50, 16), np.uint8), "table")
     scales = numpy_helper.from_array(np.ones((50, 1), np.float32), "scales")
     node = helper.make_node("GatherBlockQuantized", ["table", "input_ids", "scales"], ["out"], domain="com.microsoft")
-    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-    save(
-        helper.make_model(helper.make_graph([node], "net", [ids, given, past], [out], [table, scales])),
-        folder / "net.onnx",
-    )
-    return str(folder / "net.onnx")
+    out = value("out", TensorProto.FLOAT, None)
+    return str(saved_graph(folder, [node], [ids, given, past], out, [table, scales]))
 
 
 @pytest.mark.parametrize("past", [0, 7])
@@ -333,8 +312,7 @@ def test_ids_of_a_keras_model_are_below_the_rows_of_its_embedding(tmp_path: Path
     "name",
     [
         "MobileNetV2",
-        pytest.param("EfficientNetB1", marks=pytest.mark.thorough),
-        pytest.param("NASNetMobile", marks=pytest.mark.thorough),
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("EfficientNetB1", "NASNetMobile")),
         pytest.param("InceptionV3", marks=pytest.mark.slow),
     ],
 )
@@ -420,14 +398,12 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_generated_samples_are_of_the_described_kind() -> None:
-    described = ModelInputs(
-        {
-            "ids": ArraySpec((5,), "int64", 3, 9),
-            "mask": ArraySpec((5,), "bool", 1),
-            "image": ArraySpec((2, 4), "float16"),
-        },
-        targets=ArraySpec((), "int64", high=4),
-    )
+    specs = {
+        "ids": ArraySpec((5,), "int64", 3, 9),
+        "mask": ArraySpec((5,), "bool", 1),
+        "image": ArraySpec((2, 4), "float16"),
+    }
+    described = ModelInputs(specs, targets=ArraySpec((), "int64", high=4))
     auto = Auto(described.to_dict(), samples=300)
     split = auto.split("test")
     assert set(np.unique(split.inputs["ids"])) == set(range(3, 9))
@@ -447,14 +423,7 @@ def test_a_path_in_python_makes_the_model_that_the_config_makes() -> None:
 
 
 @pytest.mark.parametrize(
-    "suffix",
-    [
-        ".onnx",
-        ".tflite",
-        ".xml",
-        pytest.param(".pt2", marks=pytest.mark.slow),
-        pytest.param(".keras", marks=pytest.mark.slow),
-    ],
+    "suffix", [".onnx", ".tflite", ".xml", *(pytest.param(name, marks=pytest.mark.slow) for name in (".pt2", ".keras"))]
 )
 @pytest.mark.parametrize("content", [b"", b"\x00\xffgarbage" * 300, b"<net/>"], ids=["empty", "garbage", "text"])
 def test_a_file_that_is_no_model_is_named(suffix: str, content: bytes, tmp_path: Path) -> None:
@@ -465,3 +434,56 @@ def test_a_file_that_is_no_model_is_named(suffix: str, content: bytes, tmp_path:
     (problem,) = caught.value.problems
     assert (problem.key, problem.value) == ("model.path", str(path))
     assert problem.allowed.startswith(f"cannot be read as a {suffix} file: ")
+
+
+# Prompts
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50}
+
+
+def prompt_of(
+    architecture: str, task: str | None, generation: dict[str, Any], **sizes: int
+) -> dict[str, tuple[int, ...]]:
+    config = {} if architecture in ("t5", "whisper") else SMALL
+    asked = {"prompt_length": None, "new_tokens": 4, **generation}
+    found = inputs(architecture, None, task, sizes, config, generation=asked)
+    return {name: spec.shape for name, spec in found.inputs.items()}
+
+
+def test_the_prompt_has_its_length() -> None:
+    assert prompt_of("llama", "text-generation", {"prompt_length": 24}) == {"input_ids": (24,), "attention_mask": (24,)}
+    assert prompt_of("llama", "text-generation", {}, sequence_length=9)["input_ids"] == (9,)
+    assert prompt_of("t5", "text2text-generation", {"prompt_length": 24})["input_ids"] == (24,)
+    assert prompt_of("whisper", "speech-to-text", {})["input_features"] == (80, 3000)
+
+
+def test_a_function_of_ones_own_may_have_any_arguments() -> None:
+    assert prompt_of("bert", "fill-mask", {"function": "my.generate", "top": 3})["input_ids"] == (128,)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "generation", "sizes", "said"),
+    [
+        ("llama", "text-generation", {"prompt_length": 8}, {"sequence_length": 9}, "inputs.sequence_length: 9 differs from"),
+        ("whisper", "speech-to-text", {"prompt_length": 8}, {}, "generation.prompt_length: 8 has no effect: the prompt of "),
+        ("whisper", "speech-to-text", {}, {"audio_frames": 100}, "audio_frames: 100 is not the length that this model takes"),
+        ("gpt2", "text-generation", {"prompt_length": 1000, "new_tokens": 26}, {}, "generation.new_tokens: 26 and a prompt of"),
+        ("gpt2", "text-generation", {"prompt_length": 1025}, {}, "sequence_length: 1025 is above the longest sequence"),
+        ("llama", "text-generation", {"num_beam": 2}, {}, "Did you mean 'generation.num_beams'?"),
+        ("llama", "text-generation", {"new_token": 2}, {}, "Did you mean 'generation.new_tokens'?"),
+        ("llama", None, {}, {}, "LlamaModel has no generate"),
+        ("bert", "fill-mask", {}, {}, "mode: 'generation' needs a model that generates text, and BertForMaskedLM"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_prompt_is_one_clear_error(
+    architecture: str, task: str | None, generation: dict[str, Any], sizes: dict[str, int], said: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        prompt_of(architecture, task, generation, **sizes)
+    assert said in str(caught.value)
+
+
+def test_the_longest_output_fits() -> None:
+    """The last token is not read, so that its position need not exist."""
+    assert prompt_of("gpt2", "text-generation", {"prompt_length": 1000, "new_tokens": 25})["input_ids"] == (1000,)

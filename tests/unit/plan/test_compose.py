@@ -1,4 +1,4 @@
-"""Command lines as plans: which combination others are compared with, and what an axis of the training step means."""
+"""Command lines and config files as plans: baselines, names, values that YAML, Python or Hydra confuse, bounded work at scale."""
 
 from __future__ import annotations
 
@@ -8,26 +8,42 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hydra.core.utils import setup_globals
 from rich.console import Console
 
 from support import planning
 from support.fakes import fake_config
-from sweeprof.config.errors import choice_of_hydra
-from sweeprof.config.validation import mode_problems
+from support.planning import composer, write_configs
+from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
 from sweeprof.plan import compose
 from sweeprof.plan.plan import Plan, identity
-from sweeprof.plan.shape import Grid
+from sweeprof.targets import instantiate, restored, storable
+
+FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
+OPEN = "model.fake._target_=builtins.dict"
+"""A builder that takes any argument."""
 
 
-def planned(*arguments: str) -> Plan:
-    """The plan of ``python -m sweeprof ARGUMENTS``."""
-    return planning.planned(["model=mlp", "metrics=latency", "tracking=none", *arguments])
+def planned(*arguments: str, configs: Path | None = None) -> Plan:
+    return planning.planned(["model=mlp", "metrics=latency", "tracking=none", *arguments], configs)
+
+
+def fake_plan(*arguments: str, configs: Path | None = None) -> Plan:
+    return planning.planned([*FAKE, *arguments], configs)
+
+
+def arguments_of(plan: Plan) -> list[dict[str, Any]]:
+    """What the model's builder gets in each combination."""
+    return [c.config["model"]["fake"] for c in plan.combinations]
+
+
+# What others are compared with, and what is measured once
 
 
 PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true,false"
@@ -57,35 +73,14 @@ def test_the_baseline_is_the_plainest_of_what_a_sweep_varies(arguments: list[str
     assert len(plan.shards) == 1
 
 
-@pytest.mark.parametrize("axis", ["training.optimizer=sgd,adamw", "training.loss=mean,cross_entropy"])
-def test_an_axis_of_the_training_step_needs_one(axis: str) -> None:
-    key, _, values = axis.partition("=")
-    with pytest.raises(UserError) as raised:
-        planned(axis)
-    assert str(raised.value) == f"{key}: '{values}' has no effect with mode=inference; add mode=training."
-    assert len(planned(axis, "mode=training").combinations) == 2
-    assert len(planned(axis, "metrics=training").combinations) == 2
-    assert len(planned(axis.partition(",")[0]).combinations) == 1
-
-
 def test_a_loss_and_an_optimizer_of_the_users_key_by_key() -> None:
     """As a model and its arguments: none of these keys is in the default config, in which both are names."""
-    plan = planned(
-        "mode=training",
-        "training.loss._target_=operator.sub",
-        "training.optimizer._target_=torch.optim.SGD",
-        "training.optimizer.lr=0.1,0.01",
-    )
+    optimizer = ("training.optimizer._target_=torch.optim.SGD", "training.optimizer.lr=0.1,0.01")
+    plan = planned("mode=training", "training.loss._target_=operator.sub", *optimizer)
     assert [c.config["training"] for c in plan.combinations] == [
         {"loss": {"_target_": "operator.sub"}, "optimizer": {"_target_": "torch.optim.SGD", "lr": rate}}
         for rate in (0.1, 0.01)
     ]
-    with pytest.raises(UserError, match=r"training\.optimizer\._target_: None is not the dotted name"):
-        planned("mode=training", "training.optimizer.lr=0.1")
-
-
-def test_an_axis_that_the_command_line_narrowed_to_one_value_is_no_mistake() -> None:
-    assert list(mode_problems({"training.optimizer": ["adamw"]}, ["inference"])) == []
 
 
 def test_an_inference_is_measured_once_whatever_trains() -> None:
@@ -96,23 +91,38 @@ def test_an_inference_is_measured_once_whatever_trains() -> None:
     assert all(excluded.reason.startswith("the same as ") for excluded in plan.excluded)
 
 
+def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> None:
+    adam = {"optimizer": "adam", "loss": "mean"}
+    for mode, alike in (("inference", True), ("training", False)):
+        config = {**copy.deepcopy(fake_config()), "mode": mode}
+        assert config["training"] != adam
+        assert (identity(config) == identity({**config, "training": adam})) == alike
+
+
+# Names and commands
+
+
 def test_an_excluded_combination_has_the_name_of_the_users_own_model() -> None:
     plan = planned("model.torch._target_=sweeprof.zoo.mlp.torch_model", "batch_size=1,8", "exclude=['batch_size > 1']")
     names = [c.axes["model"] for c in plan.combinations] + [excluded.axes["model"] for excluded in plan.excluded]
     assert names == ["torch_model", "torch_model"]
 
 
-def test_a_model_of_a_sweep_file_is_the_users_own(tmp_path: Path) -> None:
+def test_a_model_of_a_file_is_the_users_own(tmp_path: Path) -> None:
     """It has its name, and neither arguments nor builders of the default model, which would be measured beside it."""
-    (tmp_path / "sweep").mkdir()
-    node = "model: {torch: {_target_: sweeprof.zoo.mlp.torch_model, pretrained: false}}"
-    (tmp_path / "sweep" / "mine.yaml").write_text(f"axes: {{backend: [torch, tensorflow]}}\n{node}\n")
-    plan = planning.planned(["+sweep=mine", "tracking=none"], tmp_path)
+    node = "model: {torch: {_target_: sweeprof.zoo.mlp.torch_model, pretrained: false}}\n"
+    sweep = f"axes: {{backend: [torch, tensorflow]}}\n{node}"
+    write_configs(tmp_path, {"sweep/mine": sweep, "exp/own": f"# @package _global_\n{node}"})
+    of_sweep = planning.planned(["+sweep=mine", "tracking=none"], tmp_path)
     words = ("model.torch._target_=sweeprof.zoo.mlp.torch_model", "model.torch.pretrained=false")
     typed = planning.planned([*words, "backend=torch,tensorflow", "tracking=none"])
-    assert [c.axes["model"] for c in plan.combinations] == ["torch_model", "torch_model"]
-    assert [c.id for c in plan.combinations] == [c.id for c in typed.combinations]
-    assert [c.unsupported is None for c in plan.combinations] == [True, False]
+    assert [c.id for c in of_sweep.combinations] == [c.id for c in typed.combinations]
+    assert [c.unsupported is None for c in of_sweep.combinations] == [True, False]
+    of_experiment = planning.planned(["+exp=own", "backend=torch,onnxruntime", "tracking=none"], tmp_path)
+    for plan in (of_sweep, of_experiment):
+        assert [c.axes["model"] for c in plan.combinations] == ["torch_model", "torch_model"]
+    chosen = planning.planned(["model=lenet5", words[0], "backend=torch,tensorflow", "tracking=none"])
+    assert [c.axes["model"] for c in chosen.combinations] == ["torch_model", "lenet5"]
 
 
 @pytest.mark.parametrize(
@@ -126,110 +136,197 @@ def test_a_model_of_a_sweep_file_is_the_users_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_plan_with_the_name_of_its_sweep_files_can_be_read(tmp_path: Path, named: str, name: str) -> None:
-    (tmp_path / "sweep" / "team").mkdir(parents=True)
-    for number, file in enumerate(("one", "two", "team/three", "größe"), 1):
-        (tmp_path / "sweep" / f"{file}.yaml").write_text(f"seed: {{weights: {number}}}\n")
+    names = ("one", "two", "team/three", "größe")
+    write_configs(tmp_path, {f"sweep/{file}": f"seed: {{weights: {at}}}\n" for at, file in enumerate(names)})
     plan = planning.planned([f"+sweep={named}", "tracking=none"], tmp_path)
     assert plan.name == name
     assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))).name == name
 
 
-def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> None:
-    adam = {"optimizer": "adam", "loss": "mean"}
-    for mode, alike in (("inference", True), ("training", False)):
-        config = {**copy.deepcopy(fake_config()), "mode": mode}
-        assert config["training"] != adam
-        assert (identity(config) == identity({**config, "training": adam})) == alike
+def test_names_of_config_files_may_have_any_letters(tmp_path: Path) -> None:
+    steps = {"my-größtes-模型": 1, "my-2": 2, "my own": 3}
+    text = "fake: {{_target_: sweeprof.backends.fake.FakeModel, step_s: {}}}\n"
+    write_configs(tmp_path, {f"model/{name}": text.format(step_s) for name, step_s in steps.items()})
+    plan = planning.planned([*FAKE[1:], "model=glob(my*)"], tmp_path)
+    assert {c.axes["model"]: c.config["model"]["fake"]["step_s"] for c in plan.combinations} == steps
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local", "submitit_slurm"])
-def test_launchers_of_hydra_need_no_cluster(launcher: str) -> None:
-    assert planned(f"hydra/launcher={launcher}").cluster == {}
-
-
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "submitit_slurm"])
-def test_a_cluster_has_no_launcher_beside_its_own(launcher: str) -> None:
-    with pytest.raises(UserError, match=f"hydra/launcher: '{launcher}' cannot be combined with cluster=slurm"):
-        planned("cluster=slurm", f"hydra/launcher={launcher}")
-
-
-def test_our_own_launcher_is_chosen_by_the_cluster() -> None:
-    assert planned("cluster=slurm").cluster
-    assert planned("cluster=slurm", "hydra/launcher=slurm").cluster
-    with pytest.raises(UserError, match="is selected by cluster=slurm"):
-        planned("hydra/launcher=slurm")
-
-
-def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> None:
-    for launcher, extra in (("ray", "ray"), ("submitit_slurm", "submitit"), ("joblib", "joblib")):
-        said = str(choice_of_hydra("hydra/launcher", launcher, "launcher", ["basic", "slurm"]))
-        assert said == f"hydra/launcher: '{launcher}' is not installed here: pip install 'sweeprof[{extra}]'."
-    said = str(choice_of_hydra("hydra/launcher", "slrum", "launcher", ["basic", "slurm"]))
-    assert said.endswith("is not a launcher. Did you mean 'slurm'? Known: basic, slurm.")
-
-
-FAKE = ("model=fake", "backend=fake", "dataset=synthetic")
-MILLION = ("batch_size=range(1,101)", "backend.threads=range(1,101)", "model.fake.seed=range(0,100)")
-SWEEPS = {
-    "whole": "axes: {backend.threads: 'range(1,101)', model.fake.seed: 'range(0,100)'}",
-    "grids": "grids: [{axes: {batch_size: 'range(1,401)', backend.threads: 'range(1,301)'}}, {axes: {batch_size: [1, 2]}}]",
-    "included": "include: [{model.fake.step_s: 1}, {batch_size: 7}]",
-}
-OF_MILLION = "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"
-OF_GRIDS = "120,000 = 400 batch_size × 300 backend.threads; 2 = 2 batch_size"
-
-
-@pytest.mark.parametrize(
-    ("words", "total", "told"),
-    [
-        (MILLION, 1_000_000, OF_MILLION),
-        (["+sweep=whole", MILLION[0]], 1_000_000, "100 batch_size"),
-        (["+sweep=grids"], 120_002, f"120,002: {OF_GRIDS}"),
-        # The first included point is there once for every point of the axes, the second one for every one with its batch size.
-        (["+sweep=included", *MILLION], 2_010_000, "100 model.fake.seed + 1,010,000 of include"),
-    ],
-)
-def test_a_product_that_is_too_large_is_rejected_before_it_is_expanded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], total: int, told: str
-) -> None:
-    def expanded(*_: object) -> None:
-        raise AssertionError("it was expanded")
-
-    monkeypatch.setattr(Grid, "product", expanded)
-    monkeypatch.setattr(Grid, "narrowed", expanded)
-    (tmp_path / "sweep").mkdir()
-    for name, text in SWEEPS.items():
-        (tmp_path / "sweep" / f"{name}.yaml").write_text(f"# @package _global_\n{text}\n")
-    with pytest.raises(UserError) as raised:
-        planning.planned([*FAKE, "tracking=none", *words], tmp_path)
-    said = str(raised.value)
-    assert said.startswith(
-        f"combinations: {total} is more than the 100,000 combinations that a sweep can have before `exclude` ("
-    )
-    assert told in said
-    assert said.endswith("give the axes fewer values.")
+def test_names_of_variants_are_those_that_the_file_has(tmp_path: Path) -> None:
+    """YAML 1.1 reads ``on``, ``no``, ``1e3`` and ``0x10`` as booleans and numbers."""
+    names = ("on", "no", "1e3", "0x10", "'yes'")
+    variants = ", ".join(f"{name}: {{batch_size: {place + 1}}}" for place, name in enumerate(names))
+    text = f"variants: {{kind: {{{variants}}}}}\nexclude: [{{kind: no}}, kind == '1e3']\ninclude: [{{kind: no}}]\n"
+    plan = fake_plan("+sweep=s", configs=write_configs(tmp_path, {"sweep/s": text}))
+    rows = [(c.axes["kind"], c.config["batch_size"]) for c in plan.combinations]
+    assert rows == [("on", 1), ("0x10", 4), ("yes", 5), ("no", 2)]
+    for word, batch_size in (("on", 1), ("'yes'", 5), ("'0x10'", 4)):
+        (only,) = fake_plan("+sweep=s", f"kind={word}", "include=[]", configs=tmp_path).combinations
+        assert only.config["batch_size"] == batch_size
 
 
 def test_the_command_is_stored_as_it_was_typed() -> None:
-    words = [*FAKE, "tracking=none", "name=20240101", "batch_size=1,2", "compare.baseline={batch_size: 1}"]
+    words = [*FAKE, "name=20240101", "batch_size=1,2", "compare.baseline={batch_size: 1}"]
     command = planning.planned(words).command
     assert shlex.split(command)[3:] == words
     assert " name=20240101 " in command
 
 
-def test_a_range_is_counted_before_it_is_listed() -> None:
-    for text, count in (("range(0,1000000000000)", "1,000,000,000,000"), ("shuffle(range(0,1,1e-9))", "1,000,000,000")):
-        with pytest.raises(UserError, match=f"has {count} values, but an axis can have at most 100,000."):
-            planned(f"batch_size={text}")
+# Values
+
+
+def test_a_range_has_its_values() -> None:
     assert planned("protocol.max_s=range(1,2,0.25)").axes["protocol.max_s"] == [1, 1.25, 1.5, 1.75]
+
+
+def test_the_command_line_overrides_what_a_sweep_file_gives_the_sweeper() -> None:
+    params = "hydra.sweeper.params={batch_size: '1,2', backend.threads: 3}"
+    plan = planned(params, "batch_size=4,8")
+    assert [(c.axes["batch_size"], c.config["backend"]["threads"]) for c in plan.combinations] == [(4, 3), (8, 3)]
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "expected"),
+    [
+        ("{of: '${hydra:runtime.choices.model}'}", ["batch_size=1,2"], [{"of": "own"}] * 2),
+        ("{of: '${.${.which}}', which: x, x: 1, y: 2}", ["model.fake.which=x,y"], [{"of": 1}, {"of": 2}]),
+        ("{of: '${.a-b}', a-b: 1}", ["++model.fake.a-b=5,6"], [{"of": 5}, {"of": 6}]),
+        ("{of: '${oc.select:batch_size}', other: '${oc.dict.values:dataset.shape_of}'}", ["batch_size=3,4"], None),
+    ],
+    ids=["a resolver of Hydra", "an interpolation in an interpolation", "a key with a dash", "a key that is missing"],
+)
+def test_what_an_interpolation_reads_follows_the_axes(
+    tmp_path: Path, config: str, words: list[str], expected: list[Any] | None
+) -> None:
+    write_configs(tmp_path, {"model/own": f"fake: {config}\n".replace("{of", "{_target_: builtins.dict, of")})
+    setup_globals()  # Hydra's resolvers, which a run has
+    if expected is None:
+        with pytest.raises(UserError, match="cannot be composed"):
+            fake_plan("model=own", *words, configs=tmp_path)
+        return
+    found = arguments_of(fake_plan("model=own", *words, configs=tmp_path))
+    assert [{key: node[key] for key in want} for node, want in zip(found, expected, strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "left"),
+    [
+        ("1, true, 2", "1", [True, 2]),
+        ("1, true, 2", "true", [1, 2]),
+        ("0.0, -0.0, 0", "-0.0", [0.0, 0]),
+        ("0, false, null, ''", "[0, null]", [False, ""]),
+        ("[1], [true]", "[[1]]", [[True]]),
+    ],
+)
+def test_values_that_are_equal_in_python_are_different_values(
+    tmp_path: Path, values: str, rule: str, left: list[Any]
+) -> None:
+    text = f"axes: {{model.fake.x: [{values}]}}\nexclude: [{{model.fake.x: {rule}}}]\n"
+    plan = fake_plan(OPEN, "+sweep=s", configs=write_configs(tmp_path, {"sweep/s": text}))
+    assert [repr(node["x"]) for node in arguments_of(plan)] == list(map(repr, left))
+
+
+@pytest.mark.parametrize(("word", "value"), [("true", "True"), ("-0.0", "-0.0"), ("false", "False")])
+def test_the_command_line_chooses_among_values_that_are_equal_in_python(tmp_path: Path, word: str, value: str) -> None:
+    write_configs(tmp_path, {"sweep/s": "axes: {model.fake.x: [1, true, 0.0, -0.0, 0, false]}\n"})
+    (node,) = arguments_of(fake_plan(OPEN, "+sweep=s", f"model.fake.x={word}", configs=tmp_path))
+    assert repr(node["x"]) == value
+
+
+def test_a_list_of_values_may_stand_elsewhere_in_the_config(tmp_path: Path) -> None:
+    text = "model: {fake: {sizes: [2, 4]}}\naxes: {batch_size: '${model.fake.sizes}', model.fake.x: '${batch_size}'}\n"
+    plan = fake_plan(OPEN, "+sweep=s", configs=write_configs(tmp_path, {"sweep/s": text}))
+    assert [(c.config["batch_size"], c.axes["model.fake.x"]) for c in plan.combinations] == [(2, 2), (4, 4)]
+
+
+@pytest.mark.parametrize("words", [["model=own"], ["model=own", "batch_size=1,2"], ["+sweep=s"]])
+def test_a_value_that_is_left_open_is_found_while_planning(tmp_path: Path, words: list[str]) -> None:
+    own = "fake: {_target_: builtins.dict, width: '???'}\n"
+    write_configs(tmp_path, {"model/own": own, "sweep/s": "axes: {model: [own]}\n"})
+    said = r"model\.fake\.width: '\?\?\?' has no value; give it one: model\.fake\.width=VALUE"
+    with pytest.raises(UserError, match=said):
+        planning.planned([*FAKE[1:], *words], tmp_path)
+    plan = planning.planned([*FAKE[1:], *words, "model.fake.width=3"], tmp_path)
+    assert {node["width"] for node in arguments_of(plan)} == {3}
+
+
+def test_two_files_that_list_combinations_are_refused(tmp_path: Path) -> None:
+    zipped = "zip: [{batch_size: [1]}]\n"
+    files = {"a": "axes: {batch_size: [1, 2]}\n", "b": zipped, "c": "exclude: [batch_size > 1]\n"}
+    write_configs(tmp_path, {f"sweep/{name}": text for name, text in files.items()})
+    with pytest.raises(UserError, match=r"sweep: 'a, b' list combinations; .* as `grids` of one file"):
+        fake_plan("+sweep=[a,b]", configs=tmp_path)
+    assert [c.config["batch_size"] for c in fake_plan("+sweep=[a,c]", configs=tmp_path).combinations] == [1]
+
+
+def test_a_mapping_that_the_grammar_cannot_express_is_refused(tmp_path: Path) -> None:
+    write_configs(tmp_path, {"sweep/s": "axes: {model.fake.m: [{'1': a}, {1: a}]}\n"})
+    with pytest.raises(UserError, match="would not read as text"):
+        fake_plan(OPEN, "+sweep=s", configs=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"a": 1, "b": [1.5, {"c": None}]},
+        {1: "a", False: [float("inf")], "b": {2.5: {"c": -float("inf")}}},
+        [{1: {2: {3: 4}}}, float("inf")],
+    ],
+)
+def test_what_json_cannot_express_is_stored_all_the_same(node: Any) -> None:
+    again = restored(json.loads(json.dumps(storable(node), allow_nan=False)))
+    assert repr(again) == repr(node)
+    assert (storable(node) is node) == ("inf" not in repr(node))
+
+
+def test_a_partial_node_is_called() -> None:
+    node = {"_target_": "builtins.dict", "_partial_": True, "width": 4, "m": {"_items_": [[1, "a"]]}}
+    assert instantiate(node) == {"width": 4, "m": {1: "a"}}
+
+
+# Ten thousand combinations
+
+
+def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: Counter[str] = Counter()
+
+    def counting(name: str, part: Any) -> Any:
+        looked[name] += 1
+        return part_problems(name, part)
+
+    monkeypatch.setattr("sweeprof.plan.sweep_file.part_problems", counting)
+    steps = "model.fake.step_s=range(0.001,0.0255,0.001)"
+    made = composer([*FAKE, "batch_size=range(1,101)", "backend.slowdown=1.0,2.0,3.0,4.0", steps])
+    plan = made.plan()
+    assert len(plan.combinations) == len({c.id for c in plan.combinations}) == 10_000
+    assert (made.points.resolver.compositions, made.points.resolver.resolutions) == (1, 1)
+    expected = {"model": 25, "backend": 4, "batch_size": 100}
+    assert {name: looked[name] for name in looked if looked[name] > 1} == expected
+    assert len({id(c.config["model"]) for c in plan.combinations}) == 25
+    assert len({id(c.config["protocol"]) for c in plan.combinations}) == 1
+    data = plan.to_dict()
+    assert [len(data["parts"][name]) for name in ("model", "backend", "protocol")] == [25, 4, 1]
+    assert len(json.dumps(data)) < 10_000_000
+
+
+def test_a_composition_that_is_no_longer_in_memory_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "fake: {{_target_: builtins.dict, place: {}, read: '${{batch_size}}'}}\n"
+    write_configs(tmp_path, {f"model/m{i}": text.format(i) for i in range(3)})
+    words = ["model=m0,m1,m2", "batch_size=2,4", *FAKE[1:]]
+    kept = [c.id for c in planning.planned(words, tmp_path).combinations]
+    monkeypatch.setattr("sweeprof.plan.sweep_file.KEPT", 1)
+    made = composer(words, tmp_path)
+    assert [c.id for c in made.plan().combinations] == kept
+    assert made.points.resolver.compositions > 4
 
 
 def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compose, "LINE_S", 0.02)
-    composer = planning.composer([*FAKE, "tracking=none", "batch_size=range(1,41)", "backend.threads=range(1,41)"])
-    composer.live = Console(file=io.StringIO(), width=200)
-    composer.plan()
-    lines = cast("io.StringIO", composer.live.file).getvalue().splitlines()
+    made = composer([*FAKE, "batch_size=range(1,41)", "backend.threads=range(1,41)"])
+    made.live = Console(file=io.StringIO(), width=200)
+    made.plan()
+    lines = cast("io.StringIO", made.live.file).getvalue().splitlines()
     counted = [found for line in lines if (found := re.fullmatch(r"planning: ([\d,]+) of 1,600 combinations", line))]
     assert len({found[1] for found in counted}) > 1, lines
     assert len(set(lines)) == len(lines)
@@ -243,25 +340,3 @@ def test_a_line_of_planning_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> 
         display.advance()
         time.sleep(0.1)
     assert out.getvalue() == "planning: checking 1 combination\n"
-
-
-def test_the_command_line_overrides_what_a_sweep_file_gives_the_sweeper() -> None:
-    params = "hydra.sweeper.params={batch_size: '1,2', backend.threads: 3}"
-    plan = planned(params, "batch_size=4,8")
-    assert [(c.axes["batch_size"], c.config["backend"]["threads"]) for c in plan.combinations] == [(4, 3), (8, 3)]
-
-
-def test_names_of_config_files_may_have_any_letters(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    steps = {"my-größtes-模型": 1, "my-2": 2, "my own": 3}
-    for name, step_s in steps.items():
-        text = f"fake: {{_target_: sweeprof.backends.fake.FakeModel, step_s: {step_s}}}\n"
-        (tmp_path / "model" / f"{name}.yaml").write_text(text, encoding="utf-8")
-    plan = planning.planned(["backend=fake", "dataset=synthetic", "tracking=none", "model=glob(my*)"], configs=tmp_path)
-    assert {c.axes["model"]: c.config["model"]["fake"]["step_s"] for c in plan.combinations} == steps
-
-
-@pytest.mark.parametrize("key", ["zip", "include", "grids"])
-def test_a_number_in_place_of_a_list_of_points_is_a_mistake(key: str) -> None:
-    with pytest.raises(UserError, match=f"{key}: 5 is not a list"):
-        planning.planned([f"{key}=5", "tracking=none"])

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from support.command import run_command
-from support.planning import planned
+from support.planning import planned, write_configs
 from sweeprof.config.override_syntax import frozen
 from sweeprof.errors import UserError
 from sweeprof.paths import conf_folder
@@ -114,16 +114,15 @@ FIXED: dict[str, Any] = {
 def text(value: Any) -> str:
     """A value in the grammar of overrides; written here again, so that the product's own function is tested too."""
     if isinstance(value, dict):
-        return (
-            "{" + ",".join(f"{text(key) if key is True else key}:{text(inner)}" for key, inner in value.items()) + "}"
-        )
+        items = [f"{'true' if key is True else key}:{text(inner)}" for key, inner in value.items()]
+        return f"{{{','.join(items)}}}"
     if isinstance(value, list):
-        return "[" + ",".join(map(text, value)) + "]"
+        return f"[{','.join(map(text, value))}]"
     if isinstance(value, str):
         return "'" + value.replace("'", "\\'") + "'"
-    return (
-        {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else repr(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def line(key: str, value: Any) -> str:
@@ -158,15 +157,11 @@ def generated(seed: int) -> Sweep:
     begin = ["model=m0"] * ("model" not in keys) + ["backend=b0"] * ("backend" not in keys)
     if "exp" in keys:
         begin = []  # so that the experiment chooses
-    words = [
-        f"{key}={','.join(text(v) if key not in GROUPS else v for v in axes[key])}" for key in given if key in axes
-    ]
     arguments = [*BASE, *begin]
-    order = [*BASE, *begin]
     for key in given:
-        arguments.append(words.pop(0) if key in axes else f"{key}={text(FIXED[key])}")
-        if key in axes and key in ("exp", "speed", "opt@model.fake.opt"):
-            arguments[-1] = f"+{arguments[-1]}"
+        own = axes[key] if key in axes else [FIXED[key]]
+        plus = "+" if key in ("exp", "speed", "opt@model.fake.opt") else ""
+        arguments.append(f"{plus}{key}={','.join(value if key in GROUPS else text(value) for value in own)}")
     files = dict(FILES)
     file: dict[str, Any] = {}
     rows: list[list[tuple[str, Any]]] = [[]]
@@ -191,26 +186,12 @@ def generated(seed: int) -> Sweep:
     points = []
     for row in rows:
         for values in itertools.product(*(axes[key] for key in given if key in axes)):
-            own = iter(values)
-            late = [line(key, next(own) if key in axes else FIXED[key]) for key in given]
+            left = iter(values)
+            late = [line(key, next(left) if key in axes else FIXED[key]) for key in given]
             # Hydra applies what a file gives the axes before what the command line says.
-            points.append(
-                [
-                    *order[: len(BASE) + len(begin)],
-                    *(line(k, v) for k, v in row),
-                    *order[len(BASE) + len(begin) :],
-                    *late,
-                ]
-            )
+            of_file = [line(key, value) for key, value in row]
+            points.append([*BASE, *begin, *of_file, *late])
     return Sweep(arguments, files, points, keys)
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        path = folder / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    return folder
 
 
 def composed_by_hydra(folder: Path, points: list[list[str]]) -> list[Any]:
@@ -256,7 +237,7 @@ FIRST = 4
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=[pytest.mark.slow] if s >= FIRST else []) for s in SEEDS])
 def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, seed: int) -> None:
     sweep = generated(seed)
-    folder = write(tmp_path, sweep.files)
+    folder = write_configs(tmp_path, sweep.files)
     expected = composed_by_hydra(folder, sweep.points)
     if any(isinstance(one, str) for one in expected):
         with pytest.raises(UserError):
@@ -290,19 +271,16 @@ def make(**given):
 @pytest.mark.parametrize("seed", [1000, 1001, 1002])
 def test_a_model_gets_what_hydra_composes(tmp_path: Path, seed: int) -> None:
     sweep = generated(seed)
-    swap = {"builtins.dict": "recorder.make"}
-    for old, new in swap.items():
-        sweep.files = {name: content.replace(old, new) for name, content in sweep.files.items()}
-        sweep.arguments = [word.replace(old, new) for word in sweep.arguments]
-        sweep.points = [[word.replace(old, new) for word in lines] for lines in sweep.points]
-    write(tmp_path / "conf", sweep.files)
+    swap = ("builtins.dict", "recorder.make")
+    sweep.files = {name: content.replace(*swap) for name, content in sweep.files.items()}
+    sweep.arguments = [word.replace(*swap) for word in sweep.arguments]
+    sweep.points = [[word.replace(*swap) for word in lines] for lines in sweep.points]
+    write_configs(tmp_path / "conf", sweep.files)
     (tmp_path / "recorder.py").write_text(RECORDER)
     expected = composed_by_hydra(tmp_path / "conf", sweep.points)
-    wanted = set()
     for parts, _ in expected:
-        node = {key: value for key, value in parts["model"]["fake"].items() if key != "_target_"}
-        wanted.add(frozen(node))
+        del parts["model"]["fake"]["_target_"]
     ran = run_command(tmp_path, "--config-dir", "conf", *sweep.arguments)
     assert ran.code == 0, ran.err
     got = [restored(json.loads(text)) for text in (tmp_path / "got.jsonl").read_text().splitlines()]
-    assert {frozen(node) for node in got} == wanted
+    assert {frozen(node) for node in got} == {frozen(parts["model"]["fake"]) for parts, _ in expected}

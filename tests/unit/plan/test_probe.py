@@ -6,6 +6,7 @@ import copy
 import importlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,9 @@ from sweeprof.plan.plan import Combination
 from sweeprof.plan.probe import device_problem, probe
 from sweeprof.targets import target_problems
 
-KEY = "model.torch._target_"
-FINE = """
+KEY = "training.loss._target_"
+MODULES = {
+    "fine": """
 SIZE = 3
 class MyNet: ...
 class Optimizer:
@@ -24,72 +26,13 @@ class Optimizer:
 def build(): ...
 def loss(outputs, targets, *, weight=1.0): ...
 def anything(outputs, targets, **options): ...
-"""
-
-
-@pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "probed_fine.py").write_text(FINE)
-    (tmp_path / "probed_raising.py").write_text("raise RuntimeError('no luck')\n")
-    (tmp_path / "probed_unparsable.py").write_text("def (:\n")
-    (tmp_path / "probed_exiting.py").write_text("import sys\nsys.exit('bye')\n")
-    (tmp_path / "probed_crashing.py").write_text("import os\nos._exit(7)\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.chdir(tmp_path)
-    importlib.invalidate_caches()
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    "target",
-    ["probed_fine.MyNet", "probed_fine.build", "sweeprof.zoo.mlp.torch_model", "collections.OrderedDict.fromkeys"],
-)
-def test_fine(modules: Path, target: str) -> None:
-    assert not target_problems(KEY, target, ())
-
-
-@pytest.mark.parametrize(
-    ("target", "said", "nearest"),
-    [
-        ("MyNet", "is not the dotted name of a class or function, such as my_package.MyNet.", None),
-        (
-            "probed_raising.MyNet",
-            "cannot be imported: RuntimeError: no luck (probed_raising.py:1 in <module>).",
-            None,
-        ),
-        ("probed_fine.MyNett", "cannot be imported: probed_fine has no 'MyNett'.", "MyNet"),
-        ("probed_fine.zzz", "cannot be imported: probed_fine has no 'zzz'.", None),
-        ("probed_fine.SIZE", "is a int, which cannot be called; name a class or a function.", None),
-    ],
-)
-def test_problems(modules: Path, target: str, said: str, nearest: str | None) -> None:
-    (problem,) = target_problems(KEY, target, ())
-    assert (problem.key, problem.value, problem.allowed, problem.nearest) == (KEY, target, said, nearest)
-
-
-def test_a_module_that_does_not_exist_comes_with_the_search_path(modules: Path) -> None:
-    (problem,) = target_problems(KEY, "no_such_module.MyNet", ())
-    said = "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'; sys.path: "
-    assert problem.allowed.startswith(said)
-    assert str(modules) in problem.allowed
-
-
-def test_an_import_within_a_users_module_names_that_module(modules: Path) -> None:
-    (modules / "probed_importing.py").write_text("import json\nfrom no_such_package import layer\n")
-    (problem,) = target_problems(KEY, "probed_importing.MyNet", ())
-    said = "ModuleNotFoundError: No module named 'no_such_package' (probed_importing.py:2 in <module>); sys.path: "
-    assert said in problem.allowed
-    assert str(modules) in problem.allowed
-
-
-def test_a_syntax_error(modules: Path) -> None:
-    (problem,) = target_problems(KEY, "probed_unparsable.MyNet", ())
-    assert "cannot be imported: SyntaxError: " in problem.allowed
-    assert "(probed_unparsable.py:1)" in problem.allowed
-
-
-DATASETS = """
+""",
+    "raising": "raise RuntimeError('no luck')\n",
+    "unparsable": "def (:\n",
+    "importing": "import json\nfrom no_such_package import layer\n",
+    "exiting": "import sys\nsys.exit('bye')\n",
+    "crashing": "import os\nos._exit(7)\n",
+    "data": """
 import numpy as np
 from sweeprof.datasets import Split
 
@@ -110,31 +53,22 @@ class Raising(Good):
 class Exiting(Good):
     def split(self, name):
         raise SystemExit(3)
-"""
+""",
+}
+PACKAGED = frozenset(
+    ["sweeprof.datasets.arrays.Digits", "sweeprof.backends.fake.FakeBackend", "sweeprof.backends.fake.FakeModel"]
+)
 
 
-def test_data_of_another_form_are_reported_before_anything_is_measured(modules: Path) -> None:
-    (modules / "probed_data.py").write_text(DATASETS)
-    packaged = frozenset({"sweeprof.backends.fake.FakeModel", "sweeprof.backends.fake.FakeBackend"})
-
-    def found(*names: str, here: bool = True) -> list[Problem]:
-        made = [combination("sweeprof.backends.fake.FakeModel") for _ in names]
-        for one, name in zip(made, names, strict=True):
-            one.config["dataset"] = {"_target_": f"probed_data.{name}"}
-        return probe(made, packaged, here)
-
-    (problem,) = found("Good", "Pairs", "Raising")
-    assert (problem.key, problem.value) == ("dataset", "probed_data.Pairs")
-    assert (
-        "probed_data.Pairs (probed_data.py:12 in Pairs.split): split('test').inputs is a list of 2" in problem.allowed
-    )
-    assert found("Pairs", here=False) == []  # the data are on the nodes of a cluster
-    assert found("Exiting") == []
-
-
-@pytest.mark.parametrize("target", [".MyNet", "probed_fine.", ""])
-def test_odd_names_are_problems_too(modules: Path, target: str) -> None:
-    assert target_problems(KEY, target, ())
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in MODULES.items():
+        (tmp_path / f"probed_{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.chdir(tmp_path)
+    importlib.invalidate_caches()
+    return tmp_path
 
 
 def combination(target: str, device: str = "cpu") -> Combination:
@@ -144,23 +78,54 @@ def combination(target: str, device: str = "cpu") -> Combination:
     return Combination("c", {}, config, "")
 
 
-PACKAGED = frozenset(["sweeprof.datasets.arrays.Digits", "sweeprof.backends.fake.FakeBackend"])
+def keys_of(problems: list[Problem]) -> list[tuple[Any, ...]]:
+    return [(problem.key, problem.value, problem.nearest) for problem in problems]
 
 
-def test_a_process_of_its_own_looks(modules: Path) -> None:
-    targets = ("probed_fine.MyNet", "probed_fine.MyNett", "probed_raising.MyNet", "probed_fine.MyNett")
-    problems = probe([combination(target) for target in targets], PACKAGED)
-    assert [(p.key, p.value) for p in problems] == [
-        ("model.fake._target_", "probed_fine.MyNett"),
-        ("model.fake._target_", "probed_raising.MyNet"),
-    ]
+@pytest.mark.parametrize(
+    ("target", "arguments"),
+    [
+        *((f"probed_fine.{name}", {}) for name in ("MyNet", "build")),
+        ("sweeprof.zoo.mlp.torch_model", {}),
+        ("collections.OrderedDict.fromkeys", {}),
+        ("probed_fine.Optimizer", {"lr": 1, "momentum": 2}),
+        ("probed_fine.loss", {"weight": 2}),
+        ("probed_fine.anything", {"zzz": 2}),
+        ("builtins.dict", {"zzz": 2}),  # which has no signature
+    ],
+)
+def test_fine(target: str, arguments: dict[str, int]) -> None:
+    assert target_problems(KEY, target, arguments) == []
 
 
-@pytest.mark.parametrize("module", ["probed_exiting", "probed_crashing"])
-def test_an_import_that_ends_its_process_is_a_problem(modules: Path, module: str) -> None:
-    (problem,) = probe([combination(f"{module}.MyNet")], PACKAGED)
-    assert problem.value == f"{module}.MyNet"
-    assert problem.allowed.startswith("cannot be imported: ")
+NO_MODULE = "cannot be imported: ModuleNotFoundError: No module named"
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "nearest"),
+    [
+        ("MyNet", "is not the dotted name of a class or function, such as my_package.MyNet.", None),
+        (".MyNet", "is not the dotted name", None),
+        ("probed_fine.", "is not the dotted name", None),
+        ("", "is not the dotted name", None),
+        ("probed_raising.MyNet", "cannot be imported: RuntimeError: no luck (probed_raising.py:1 in <module>).", None),
+        ("probed_fine.MyNett", "cannot be imported: probed_fine has no 'MyNett'.", "MyNet"),
+        ("probed_fine.zzz", "cannot be imported: probed_fine has no 'zzz'.", None),
+        ("probed_fine.SIZE", "is a int, which cannot be called; name a class or a function.", None),
+        ("no_such_module.MyNet", f"{NO_MODULE} 'no_such_module'; sys.path: {{}}", None),
+        ("probed_importing.MyNet", f"{NO_MODULE} 'no_such_package' (probed_importing.py:2 in <module>); sys.path: {{}}", None),
+    ],
+)  # fmt: skip
+def test_problems(modules: Path, target: str, said: str, nearest: str | None) -> None:
+    (problem,) = target_problems(KEY, target, ())
+    assert (problem.key, problem.value, problem.nearest) == (KEY, target, nearest)
+    assert problem.allowed.startswith(said.format(modules))
+
+
+def test_a_syntax_error() -> None:
+    (problem,) = target_problems(KEY, "probed_unparsable.MyNet", ())
+    assert problem.allowed.startswith("cannot be imported: SyntaxError: ")
+    assert "(probed_unparsable.py:1)" in problem.allowed
 
 
 @pytest.mark.parametrize(
@@ -171,37 +136,49 @@ def test_an_import_that_ends_its_process_is_a_problem(modules: Path, module: str
         ("probed_fine.loss", {"zzz": 2}, None),
     ],
 )
-def test_a_misspelt_argument(modules: Path, target: str, arguments: dict[str, int], nearest: str | None) -> None:
-    (problem,) = target_problems("training.loss._target_", target, arguments)
+def test_a_misspelt_argument(target: str, arguments: dict[str, int], nearest: str | None) -> None:
+    (problem,) = target_problems(KEY, target, arguments)
     assert (problem.key, problem.value, problem.nearest) == ("training.loss", list(arguments)[-1], nearest)
     assert problem.allowed.startswith(f"is not an argument of {target}. Known: ")
 
 
-@pytest.mark.parametrize(
-    ("target", "arguments"),
-    [
-        ("probed_fine.Optimizer", {"lr": 1, "momentum": 2}),
-        ("probed_fine.loss", {"weight": 2}),
-        ("probed_fine.anything", {"zzz": 2}),
-        ("builtins.dict", {"zzz": 2}),  # which has no signature
-    ],
-)
-def test_arguments_that_are_accepted(modules: Path, target: str, arguments: dict[str, int]) -> None:
-    assert target_problems("training.loss._target_", target, arguments) == []
+def test_data_of_another_form_are_reported_before_anything_is_measured() -> None:
+    def found(*names: str, here: bool = True) -> list[Problem]:
+        made = [combination("sweeprof.backends.fake.FakeModel") for _ in names]
+        for one, name in zip(made, names, strict=True):
+            one.config["dataset"] = {"_target_": f"probed_data.{name}"}
+        return probe(made, PACKAGED, here)
+
+    (problem,) = found("Good", "Pairs", "Raising")
+    assert (problem.key, problem.value) == ("dataset", "probed_data.Pairs")
+    said = "probed_data.Pairs (probed_data.py:12 in Pairs.split): split('test').inputs is a list of 2"
+    assert said in problem.allowed
+    assert found("Pairs", here=False) == []  # the data are on the nodes of a cluster
+    assert found("Exiting") == []
 
 
-def test_arguments_of_a_training_step_are_looked_at(modules: Path) -> None:
-    one = combination("probed_fine.MyNet")
-    one.config["training"] = {"optimizer": {"_target_": "probed_fine.Optimizer", "lrr": [0.1]}, "loss": "mean"}
-    (problem,) = probe([one, one], PACKAGED)
-    assert (problem.key, problem.value, problem.nearest) == ("training.optimizer", "lrr", "lr")
+def test_a_process_of_its_own_looks() -> None:
+    targets = ("probed_fine.MyNet", "probed_fine.MyNett", "probed_raising.MyNet", "probed_fine.MyNett")
+    assert keys_of(probe([combination(target) for target in targets], PACKAGED)) == [
+        ("model.fake._target_", "probed_fine.MyNett", "MyNet"),
+        ("model.fake._target_", "probed_raising.MyNet", None),
+    ]
 
 
-def test_arguments_of_a_model_and_a_dataset_are_looked_at(modules: Path) -> None:
-    one = combination("probed_fine.Optimizer")
-    one.config["model"]["fake"]["momentun"] = {"_target_": "probed_fine.MyNet"}
-    one.config["dataset"] = {"_target_": "probed_fine.loss", "wieght": 1, "preload": []}
-    assert [(p.key, p.value, p.nearest) for p in probe([one], PACKAGED)] == [
+@pytest.mark.parametrize("module", ["probed_exiting", "probed_crashing"])
+def test_an_import_that_ends_its_process_is_a_problem(module: str) -> None:
+    (problem,) = probe([combination(f"{module}.MyNet")], PACKAGED)
+    assert problem.value == f"{module}.MyNet"
+    assert problem.allowed.startswith("cannot be imported: ")
+
+
+def test_arguments_of_all_parts_are_looked_at() -> None:
+    step, other = combination("probed_fine.MyNet"), combination("probed_fine.Optimizer")
+    step.config["training"] = {"optimizer": {"_target_": "probed_fine.Optimizer", "lrr": [0.1]}, "loss": "mean"}
+    assert keys_of(probe([step, step], PACKAGED)) == [("training.optimizer", "lrr", "lr")]
+    other.config["model"]["fake"]["momentun"] = {"_target_": "probed_fine.MyNet"}
+    other.config["dataset"] = {"_target_": "probed_fine.loss", "wieght": 1, "preload": []}
+    assert keys_of(probe([other], PACKAGED)) == [
         ("model.fake", "momentun", "momentum"),
         ("dataset", "wieght", "weight"),
     ]
@@ -212,15 +189,12 @@ def test_packaged_targets_need_no_process(monkeypatch: pytest.MonkeyPatch) -> No
     assert probe([combination("packaged.Model")], PACKAGED | {"packaged.Model"}) == []
 
 
-def test_a_device_that_the_host_lacks(modules: Path) -> None:
+def test_devices_are_those_of_the_host_and_the_backend() -> None:
     (problem,) = probe([combination("probed_fine.MyNet", "cuda")], PACKAGED)
     assert (problem.key, problem.value) == ("device.type", "cuda")
     assert problem.allowed == "is not a device of this host. Known: cpu."
-
-
-def test_devices_are_the_backends() -> None:
     backend = fake_config()["backend"]
     assert device_problem(backend, "cpu") is None
-    problem = device_problem(backend, "cpus")
-    assert problem is not None
-    assert problem.nearest == "cpu"
+    misspelt = device_problem(backend, "cpus")
+    assert misspelt is not None
+    assert misspelt.nearest == "cpu"

@@ -1,4 +1,4 @@
-"""Shapes of sweeps as plain data: products, tied axes, variants, included points, grids, and what the command line narrows."""
+"""Shapes of sweeps as plain data, what the command line narrows, and rules and conditions that leave combinations out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.plan.shape import Grid, SweepShape, distinct, read_shape
+from sweeprof.plan.comparing import compare_problems
+from sweeprof.plan.shape import Grid, SweepShape, distinct, read_rules, read_shape
+from sweeprof.results.measurement import MetricInfo
 
 
 def expand(key: str, values: Any) -> list[Any]:
@@ -108,18 +110,12 @@ def test_the_command_line_replaces_axes_and_chooses_from_the_rest() -> None:
         ({"zip": {"a": [1]}}, "zip: {'a': [1]} is not a list."),
         ({"zip": [[1]]}, "zip[0]: [1] is not {axis: [values]} of the axes to tie."),
         ({"zip": [{"a": [1, 2], "b": [1]}]}, "ties axes with different numbers of values: a has 2, b has 1."),
-        (
-            {"zip": [{"a": [1]}], "axes": {"a": [2]}},
-            "zip: 'a' is tied here and also an axis elsewhere; name it only once.",
-        ),
+        ({"zip": [{"a": [1]}], "axes": {"a": [2]}}, "zip: 'a' is tied here and also an axis elsewhere; name it only once."),
         ({"zip": [{"a": [1]}, {"a": [2]}]}, "zip: 'a' is tied here and also an axis elsewhere; name it only once."),
         ({"variants": [1]}, "variants: [1] is not {axis: {name: {key: value}}}."),
         ({"variants": {"s": [1]}}, "variants.s: [1] is not {name: {key: value}}."),
         ({"variants": {"s": {"a": 1}}}, "variants.s.a: 1 is not {key: value}."),
-        (
-            {"variants": {"s": {"a": {"x": 1}}}, "axes": {"x": [1]}},
-            "variants: 'x' is set twice: an axis of its own and",
-        ),
+        ({"variants": {"s": {"a": {"x": 1}}}, "axes": {"x": [1]}}, "variants: 'x' is set twice: an axis of its own and"),
         ({"variants": {"s": {"a": {"x": 1}}, "t": {"a": {"x": 1}}}}, "variants: 'x' is set twice: variants.s and var"),
         ({"variants": {"s": {"small": {}}}, "axes": {"s": ["smal"]}}, "s: 'smal' is not a name in variants.s."),
         ({"include": [1]}, "include[0]: 1 is not {axis: value}."),
@@ -129,7 +125,7 @@ def test_the_command_line_replaces_axes_and_chooses_from_the_rest() -> None:
         ({"grids": [{"axis": {}}]}, "grids[0]: 'axis' is not a key of a grid."),
         ({"grids": [{"zip": [{"a": [1], "b": [1, 2]}]}]}, "grids[0].zip[0]: "),
     ],
-)
+)  # fmt: skip
 def test_mistakes(config: dict[str, Any], told: str) -> None:
     _, problems = read_shape(config, expand)
     assert any(told in str(problem) for problem in problems), problems
@@ -150,3 +146,89 @@ def test_the_size_is_known_without_the_points(given: dict[str, list[int]]) -> No
 
 def test_values_are_told_apart_by_kind() -> None:
     assert distinct([1, True, 1.0, 1, "1", [1], [1], {"a": 1}, {"a": 1}]) == [1, True, 1.0, "1", [1], {"a": 1}]
+
+
+# Rules
+
+
+AXES: dict[str, list[Any]] = {"a": [1, 2], "b": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "left_out"),
+    [
+        ({"a": 1}, [(1, "x"), (1, "y")]),
+        ({"a": 1, "b": "x"}, [(1, "x")]),
+        ({"a": [1, 2], "b": "y"}, [(1, "y"), (2, "y")]),
+        ({"c": 1}, []),
+        ("a > 1 and b == 'x'", [(2, "x")]),
+        ("a * 2 in [2, 3]", [(1, "x"), (1, "y")]),
+        ("c > 1", []),
+    ],
+)
+def test_what_a_rule_leaves_out(rule: Any, left_out: list[tuple[int, str]]) -> None:
+    (read,), problems = read_rules([rule], AXES, {"c"}, set())
+    assert problems == []
+    points = [dict(zip(AXES, values, strict=True)) for values in itertools.product(*AXES.values())]
+    assert [tuple(point.values()) for point in points if read.matches(point)] == left_out
+
+
+def test_a_rule_tells_itself() -> None:
+    rules, _ = read_rules([{"a": 1, "b": ["x", "y"]}, "a > 1"], AXES, (), ())
+    assert [rule.text for rule in rules] == ["a=1, b=['x', 'y']", "a > 1"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({"aa": 1}, "exclude: 'aa' is not an axis of this sweep. Did you mean 'a'? Known: a, b."),
+        ({"a": 3}, "exclude a: 3 is not a value of that axis. Known: 1, 2."),
+        ({"a": "> 1"}, "exclude a: '> 1' is not a value of that axis; write a condition as a string: 'a > 1'."),
+        ("aa > 1", "uses 'aa', which is not known. Did you mean 'a'?"),
+        ("a >", "ends where something should follow."),
+        (3, "exclude: 3 is neither {axis: value or [values]} nor a condition"),
+        ({}, "exclude: {} is neither"),
+    ],
+)
+def test_mistakes_in_rules(rule: Any, told: str) -> None:
+    rules, problems = read_rules([rule], AXES, (), ())
+    assert rules == []
+    assert any(told in str(problem) for problem in problems), problems
+
+
+def test_a_value_that_the_command_line_took_away_is_no_mistake() -> None:
+    assert read_rules([{"a": 3}], AXES, (), {"a"})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"), [("a + 1", "is 2, which is not a condition"), ("b > 1", "which have no order")]
+)
+def test_conditions_without_an_answer(rule: str, told: str) -> None:
+    (read,), _ = read_rules([rule], AXES, (), ())
+    with pytest.raises(ValueError, match=told):
+        read.matches({"a": 1, "b": "x"})
+
+
+# Conditions
+
+
+METRICS = (
+    MetricInfo("latency/forward", "s", "lower", "x"),
+    MetricInfo("quality/accuracy", "ratio", "higher", "x"),
+)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "told"),
+    [
+        ("latency < 5 ms and accuracy", "has 'accuracy', which is not a condition: compare it with a value."),
+        ("latency + 1 ms", "has 'latency + 1 ms', which is not a condition: compare it with a value."),
+        ("latency < 5 ms and", "ends where something should follow."),
+        ("latency < 5 ms and batch_size == 1", None),
+        ("backend.compile", None),
+        ("not (accuracy < 0.9 or latency > 5 ms)", None),
+    ],
+)
+def test_a_constraint_that_nothing_fulfils_is_a_mistake(constraint: str, told: str | None) -> None:
+    found = compare_problems({"constraints": [constraint]}, METRICS, ["batch_size", "backend.compile"])
+    assert [problem.allowed for problem in found] == ([] if told is None else [told])
