@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from support.layered import layer_table, operator_table
-from support.odd import build
-from support.samples import comparison
+from support.samples import build, comparison
 from sweeprof.report.layer_formats import to_csv
 from sweeprof.report.operators import operators_csv
 from sweeprof.report.pictures import backend_colours
