@@ -369,6 +369,12 @@ def test_an_initializer_that_nothing_reads(tmp_path: Path) -> None:
     assert counted(saved(tmp_path, nodes, {"a": (3, 8)}, weights, ["y", "z"]), (3, 8)).params == 40 + 7
 
 
+def test_an_operand_that_nothing_makes_is_an_error(tmp_path: Path) -> None:
+    path = saved(tmp_path, [node("Add", "a nope", "y")], {"a": (2, 4)}, {})
+    with pytest.raises(KeyError, match="nope"):
+        count_file(OnnxFile(path).known(), [(2, 4)], {}, DEFAULTS)
+
+
 def test_the_roles_that_an_export_tells(tmp_path: Path) -> None:
     weights = {"head.w": floats(4, 3), "head.c": floats(3)}
     path = saved(tmp_path, [node("Gemm", "a head.w head.c", "y", "gemm")], {"a": (2, 4)}, weights)

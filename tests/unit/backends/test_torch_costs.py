@@ -32,7 +32,7 @@ from support.torch_modules import Applied, Functional, counted, figures
 from sweeprof.backends.torch.costs import COSTS, FREE, does_no_arithmetic, numbers_of
 from sweeprof.backends.torch.dispatch import known_operator
 from sweeprof.backends.torch.training import count_training
-from sweeprof.counting.operators import sums_of_products
+from sweeprof.counting.operators import Numbers, einsum, sums_of_products
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.metrics import compat
 from sweeprof.metrics.metric import Metric
@@ -739,3 +739,10 @@ def test_the_conventions_have_the_figures_of_the_page(model: str, column: int) -
     conventions = {name: value for name, value in vars(compat).items() if isinstance(value, Metric)}
     ours = {name: f"{convention({'layers': table}):,}" for name, convention in conventions.items()}
     assert shown == ours
+
+
+@pytest.mark.parametrize(("subscripts", "shape", "result", "flops"), [("i->ii", (3,), 9, 0), ("ij->i", (3, 4), 3, 12)])
+def test_an_operand_by_itself_is_turned_or_summed(
+    subscripts: str, shape: tuple[int, ...], result: int, flops: int
+) -> None:
+    assert einsum(subscripts, [shape], result, Numbers.REAL)[1] == flops

@@ -604,7 +604,7 @@ def test_sparse_tensors(layout: str, held: bool) -> None:
     if held:
         module.register_buffer("matrix", matrix)
     layers = table(module, torch.ones(1) if held else matrix)
-    assert (layers.macs, layers.params) == (5 * 2, 8)
+    assert (layers.macs, layers.params, layers.buffers) == (5 * 2, 8, 5 * held)
     assert layers.flops == 2 * 5 * 2
     assert layers.rows[0].output_shapes == ((4, 2),)
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import sweeprof
 from support.torch_modules import Applied
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
@@ -283,6 +284,13 @@ def test_a_model_with_lazy_parameters_is_trained_and_lazy_again() -> None:
     assert type(lazy) is nn.LazyLinear
     assert isinstance(lazy.weight, nn.UninitializedParameter)
     assert torch.equal(plain.weight, before)
+
+
+def test_a_lazy_layer_with_loaded_weights_still_runs() -> None:
+    lazy = nn.LazyLinear(3)
+    lazy.load_state_dict(nn.Linear(4, 3).state_dict())
+    assert sweeprof.profile(lazy, (2, 4), ["compute/macs", "params/total"])["compute/macs"].value == 24
+    assert lazy(torch.ones(2, 4)).shape == (2, 3)
 
 
 def test_within_inference_mode_a_model_is_trained_as_outside() -> None:

@@ -328,7 +328,7 @@ def test_a_forward_that_needs_values_or_is_scripted_makes_it_an_estimate() -> No
     with pytest.warns((DeprecationWarning, FutureWarning), match=r"torch\.jit\.script"):
         scripted = torch.jit.script(mlp())
     counted = count_training(scripted, Inputs((TensorSpec((3, 4)),)))
-    assert counted.estimated is not None
+    assert "returned an invalid gradient" in (counted.estimated or "")  # of torch, and not of looking for masks
     assert (counted.forward_macs, counted.backward_macs) == (144, 288)
 
 
