@@ -263,7 +263,7 @@ BUGS = (
         "a figure that is gone is no change for the worse",
         'yield SweepChange("worse", name, info.name, title, before, f"no value:',
         'yield SweepChange("better", name, info.name, title, before, f"no value:',
-        "unit/report unit/cli",
+        "unit/report unit/cli end_to_end/test_comparing.py",
     ),
     Bug(
         "a failed row is compared with its baseline",
