@@ -80,7 +80,7 @@ def _protocol_problems(protocol: Any) -> Iterator[Problem]:
         message = f"is not a number of rounds that can decide: with protocol.decide {allowed}"
         yield Problem("protocol.rounds", rounds, message)
     if protocol.get("threshold") is None:
-        message = "is no difference, which protocol.decide needs; write one, such as protocol.threshold=0.05."
+        message = "is not a difference: protocol.decide needs one, such as protocol.threshold=0.05."
         yield Problem("protocol.threshold", "null", message)
 
 

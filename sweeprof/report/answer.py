@@ -16,21 +16,12 @@ from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import MODEL_AXIS, all_warnings, baseline_text, called_metrics, metric_title, value_text
 from sweeprof.report.summary import candidate_name, combination_namer, headline, percent, same_environment, where
 from sweeprof.report.view import counted, first_few
-from sweeprof.results.compared_rows import (
-    MIN_ROUNDS,
-    Cell,
-    Comparison,
-    Row,
-    SearchSummary,
-    compared_row,
-    is_training,
-    value_of,
-)
+from sweeprof.results.compared_rows import Comparison, Row, SearchSummary, compared_row, is_training, value_of
 from sweeprof.results.constraints import best_row, uncertain_selection
-from sweeprof.results.differences import Verdict
+from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
-from sweeprof.results.verdicts import REASONS
+from sweeprof.results.verdicts import MIN_ROUNDS, REASONS
 from sweeprof.text import axis_text, one_line
 
 Confidence = Literal["high", "medium", "low"]

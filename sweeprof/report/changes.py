@@ -29,8 +29,8 @@ from sweeprof.report.summary import (
 )
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
 from sweeprof.report.view import counted
-from sweeprof.results.compared_rows import Cell, Comparison, Row, reason_of, value_of
-from sweeprof.results.differences import Verdict
+from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
+from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS
 from sweeprof.text import one_line

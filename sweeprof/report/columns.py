@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
-from sweeprof.results.compared_rows import Cell, Comparison, Row, is_training, value_of
+from sweeprof.results.compared_rows import Comparison, Row, is_training, value_of
+from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import FURTHER_TITLES, HEADLINE, Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Warning
 from sweeprof.results.statistics import MOST_ROUNDS

@@ -26,8 +26,8 @@ from sweeprof.report.pictures import DASHES, MARKERS, OTHER_COLOUR, PALETTE
 from sweeprof.report.summary import combination_namer, environment_items, verdict_counts
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import StringTable
-from sweeprof.results.compared_rows import Cell, Comparison, Row, reason_of, value_of
-from sweeprof.results.differences import Verdict
+from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
+from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Record, Status
 from sweeprof.results.verdicts import DETERMINISTIC, REASONS

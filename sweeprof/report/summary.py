@@ -25,8 +25,6 @@ from sweeprof.report.table import rows_by_table, sorted_rows
 from sweeprof.report.view import counted
 from sweeprof.results.compared_rows import (
     DEVIATION,
-    MIN_ROUNDS,
-    Cell,
     Comparison,
     Row,
     ValuePair,
@@ -44,10 +42,10 @@ from sweeprof.results.constraints import (
     named_metrics,
     uncertain_selection,
 )
-from sweeprof.results.differences import Verdict
+from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.statistics import CONFIDENCE, MOST_ROUNDS
-from sweeprof.results.verdicts import REASONS, expected_false
+from sweeprof.results.verdicts import MIN_ROUNDS, REASONS, expected_false
 from sweeprof.text import axes_text, axis_text, one_line
 
 _MOST = 8

@@ -24,7 +24,8 @@ from sweeprof.report.columns import (
     value_text,
     verdict_note,
 )
-from sweeprof.results.compared_rows import Comparison, Row, Verdict, reason_of, value_of
+from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
+from sweeprof.results.differences import Verdict
 from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.results.record import Status
 from sweeprof.text import axis_number, axis_text, one_line

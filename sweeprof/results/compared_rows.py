@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sweeprof.display import Displayed, Rows, frame_of
 from sweeprof.errors import Damaged
-from sweeprof.results.differences import Cell, Verdict
+from sweeprof.results.differences import Cell
 from sweeprof.results.files import damaged, read_json, validated
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Status, Stored, Warning, check_version
@@ -24,8 +24,6 @@ from sweeprof.text import one_line
 if TYPE_CHECKING:
     import pandas
 
-
-__all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "compare_cell", "compare_rows"]
 
 T = TypeVar("T")
 

@@ -294,10 +294,9 @@ def process_age() -> float:
     stat = text(Path("/proc/self/stat"))
     if stat is None:  # as on macOS
         return time.time() - psutil.Process().create_time()
-    # psutil would add the time of the boot, which is cut to a second.
-    started = int(
-        stat.rpartition(")")[2].split()[19]
-    )  # the 22nd field of proc(5), of which the first two end with the bracket
+    # psutil would add the time of the boot, which is cut to a second. It is the 22nd field of proc(5); a bracket ends the second.
+    fields = stat.rpartition(")")[2].split()
+    started = int(fields[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / TICKS
 
 

@@ -191,7 +191,7 @@ def _with_rounds(cell: Cell, base: Measurement, threshold: float | None, pairing
         return undecided("unclear", "too_few_rounds", len(base.rounds))
     if threshold is None:
         return undecided("unclear", "no_threshold")
-    if not all(0 < value < math.inf for value in (*values, *baseline)):  # NaN neither
+    if not all(0 < value < math.inf for value in (*values, *baseline)):  # false for NaN, too
         return undecided("unclear", "test_failed")
     interval_of = ratio_interval if pairing.is_interleaved else unpaired_interval
     try:

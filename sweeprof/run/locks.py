@@ -601,8 +601,7 @@ def visible_gpus(root: Path, inherited: str | None) -> list[VisibleGpu]:
             break
         visible = VisibleGpu(token, f"number-{token}", "unknown")
         for number, gpu in enumerate(known):
-            is_it = int(token) == number if token.isdigit() else gpu.uuid.startswith(token)
-            if is_it:
+            if (token.isdigit() and int(token) == number) or (not token.isdigit() and gpu.uuid.startswith(token)):
                 visible = VisibleGpu(token, gpu.uuid, gpu.model)
                 break
         found.append(visible)

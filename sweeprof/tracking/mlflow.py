@@ -325,11 +325,12 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     tables = ("layers.csv", runs.LAYERS, runs.layers), ("operators.csv", runs.OPERATORS, runs.operators)
     for name, table, make in tables:
         if (target / name).is_file():
-            _make(target / table, partial(_made_of, target / name, make))
+            _make(target / table, partial(_read_into, make, target / name))
     _make(target / STRUCTURE_FILE, lambda: structure_text(target / "records" / "analysis-r0.json"))
 
 
-def _made_of(source: Path, make: Callable[[str], Any]) -> Any:
+def _read_into(make: Callable[[str], Any], source: Path) -> Any:
+    """Return what is made of the text of a file; an error of reading it is one of making it."""
     return make(source.read_text(encoding="utf-8"))
 
 

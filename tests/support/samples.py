@@ -8,7 +8,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from sweeprof.results.compared_rows import DEVIATION, Cell, Comparison, Excluded, Row, compare_rows, find_baselines
+from sweeprof.results.compared_rows import DEVIATION, Comparison, Excluded, Row, compare_rows, find_baselines
+from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Record, Status, Warning
 

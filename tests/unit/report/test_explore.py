@@ -32,7 +32,8 @@ from sweeprof.report.explore import (
 )
 from sweeprof.report.html import html
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.compared_rows import Cell, Comparison, Row, set_against
+from sweeprof.results.compared_rows import Comparison, Row, set_against
+from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 from sweeprof.run.reports import samples_of

@@ -15,13 +15,10 @@ from support.samples import comparison
 from sweeprof.results.compared_rows import (
     AS_REQUESTED,
     DEVIATION,
-    MIN_ROUNDS,
     ComparedSweep,
     Comparison,
     Row,
-    Verdict,
     common_and_own,
-    compare_cell,
     compare_rows,
     comparison_from,
     deviations_of,
@@ -32,9 +29,10 @@ from sweeprof.results.compared_rows import (
     unsteady_warnings,
     warnings_of,
 )
-from sweeprof.results.differences import Cell
+from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.statistics import ratio_interval, unpaired_interval
+from sweeprof.results.verdicts import MIN_ROUNDS, compare_cell
 
 BASE = (1.0, 1.01, 0.99, 1.0, 1.005)
 

@@ -214,7 +214,7 @@ def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
     [
         ({"rounds": 2}, "protocol.rounds", "from 3 to 50"),
         ({"rounds": 51}, "protocol.rounds", "from 3 to 50"),
-        ({"threshold": None}, "protocol.threshold", "is no difference, which protocol.decide needs"),
+        ({"threshold": None}, "protocol.threshold", "is not a difference: protocol.decide needs one"),
         ({"decide": "base"}, "protocol.decide", "baseline"),
     ],
 )

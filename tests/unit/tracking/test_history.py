@@ -9,7 +9,8 @@ import pytest
 
 from support.samples import comparison
 from support.store import Store
-from sweeprof.results.compared_rows import Cell, Comparison
+from sweeprof.results.compared_rows import Comparison
+from sweeprof.results.differences import Cell
 from sweeprof.tracking import history
 from sweeprof.tracking.history import history_name, step_of
 from sweeprof.tracking.runs import milliseconds

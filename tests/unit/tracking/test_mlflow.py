@@ -24,7 +24,8 @@ from support.samples import comparison, records
 from support.store import Store
 from sweeprof.errors import UserError
 from sweeprof.report.answer import answer
-from sweeprof.results.compared_rows import Cell, Comparison, Row, comparison_from
+from sweeprof.results.compared_rows import Comparison, Row, comparison_from
+from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.run import locks, reports
 from sweeprof.run.comparison import comparison_of
