@@ -17,6 +17,8 @@ from sweeprof.config.schema import INTERNAL, KEYS, PARTS, TOP_LEVEL, Key, Role, 
 from sweeprof.metrics.metric import builtin_metrics
 
 DOCS = Path(__file__).parent
+WIDTH = "100"
+"""Of the lines of ``--help``, on every terminal."""
 _TITLES = {
     Role.IDENTITY: "Keys that change what is measured",
     Role.SHAPE: "Keys that define the combinations of a sweep",
@@ -34,8 +36,7 @@ _NOTES = {
 
 
 def command_line() -> Iterator[str]:
-    """Return ``--help`` of the command and of each subcommand, in lines of one width on every terminal."""
-    os.environ["COLUMNS"] = "100"
+    """Return ``--help`` of the command and of each subcommand, in lines of ``COLUMNS`` characters."""
     yield from ("```text", help_text().rstrip(), "```", "")
     for name in COMMANDS:
         yield from (f"## sweeprof {name}", "", "```text", command_parser(name).format_help().rstrip(), "```", "")
@@ -57,16 +58,14 @@ def metric_table() -> Iterator[str]:
 
 def config_keys() -> Iterator[str]:
     """Return every key of a config, by its role."""
-    lines: list[str] = []
     for role in Role:
-        lines += [f"## {_TITLES[role]}", "", _NOTES[role], ""]
+        yield from (f"## {_TITLES[role]}", "", _NOTES[role], "")
         names = [name for name in TOP_LEVEL if KEYS[name].role is role and name != INTERNAL]
-        lines += _table([KEYS[name] for name in names if name not in PARTS])
+        yield from _table([KEYS[name] for name in names if name not in PARTS])
         for name in names:
             if name in PARTS:
-                lines += [f"### {name}", "", KEYS[name].help, ""]
-                lines += _table(list(keys_below(name).values()))
-    yield from lines
+                yield from (f"### {name}", "", KEYS[name].help, "")
+                yield from _table(list(keys_below(name).values()))
 
 
 def _table(keys: Sequence[Key]) -> list[str]:
@@ -127,5 +126,6 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 if __name__ == "__main__":
+    os.environ["COLUMNS"] = WIDTH
     for path, text in pages():
         path.write_text(text, encoding="utf-8")

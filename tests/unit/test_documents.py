@@ -199,7 +199,8 @@ def site() -> dict[str, Any]:
     return run_path(str(ROOT / "docs" / "generated.py"))
 
 
-def test_the_generated_parts_of_pages_are_current(site: dict[str, Any]) -> None:
+def test_the_generated_parts_of_pages_are_current(site: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", site["WIDTH"])
     made = list(site["pages"]())
     assert {path.name for path, _ in made} == {"commands.md", "config.md", "counting.md", "features.md", "metrics.md"}
     for path, text in made:
