@@ -19,6 +19,7 @@ from sweeprof.report.markdown import Comment, code_block, row_cells, sanitised
 from sweeprof.report.summary import (
     against_lines,
     combination_namer,
+    conditions,
     environment_items,
     footnotes,
     headline,
@@ -283,10 +284,13 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     words = answer(comparison)
     # The counts are in the title.
     comment.add(sanitised(" ".join(filter(None, (words.finding, words.certainty, words.advice))), 2000))
-    protocol = [sanitised(protocol_text(comparison), 1000)]
+    protocol = [sanitised(conditions(comparison), 1000), sanitised(protocol_text(comparison), 1000)]
     if comparison.against or comparison.baseline:
         protocol.insert(0, f"Compared with {sanitised(baseline_text(comparison))}")
     comment.add(" · ".join(filter(None, protocol)))
+    if words.best is not None:
+        best = [list(map(sanitised, line)) for line in words.best.lines]
+        comment.table("Best", _left(*map(sanitised, words.best.head)), best, _MOST, fold=False)
     now = "now" if comparison.against else "this"
     head = [*_left("combination", "metric"), (sanitised(baseline_text(comparison)), True), (now, True), ("ratio", True)]
     worse = [_cells(change) for change, _ in figures if change.kind == "worse"]

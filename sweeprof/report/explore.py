@@ -11,7 +11,7 @@ from os.path import commonprefix
 from typing import Any, Literal, get_args
 
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
-from sweeprof.report.answer import NOISE, answer
+from sweeprof.report.answer import answer
 from sweeprof.report.columns import (
     all_warnings,
     baseline_text,
@@ -23,7 +23,7 @@ from sweeprof.report.columns import (
     shown_metrics,
 )
 from sweeprof.report.pictures import DASHES, MARKERS, OTHER_COLOUR, PALETTE
-from sweeprof.report.summary import combination_namer, environment_items, verdict_counts
+from sweeprof.report.summary import NOISE, combination_namer, environment_items, verdict_counts
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import StringTable
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
@@ -90,20 +90,24 @@ def failures(comparison: Comparison) -> list[FailedRows]:
 
     Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
     """
-    groups: defaultdict[tuple[RowOutcome, str], list[tuple[Row, Failure]]] = defaultdict(list)
+    groups: defaultdict[tuple[RowOutcome, str], dict[str, tuple[Row, list[Failure]]]] = defaultdict(dict)
     for row in sorted_rows(comparison):
         status: RowOutcome = "incomplete" if row.has_values else row.status
-        for failure in row.failures:
-            groups[status, one_line(f"{failure.source}: {failure.message}")].append((row, failure))
-        if not row.has_values and not row.failures:
-            reason = one_line(row.reason or "no reason was given")
-            groups[status, reason].append((row, Failure("", reason)))
+        known = row.failures
+        if not known and not row.has_values:
+            known = (Failure("", row.reason or "no reason was given"),)
+        for failure in known:  # one cause may end several passes
+            group = groups[status, one_line(failure.message)]
+            group.setdefault(row.combination_id, (row, []))[1].append(failure)
     tell = combination_namer(comparison)
     found = []
-    for (ending, reason), failed in groups.items():
-        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in failed)
-        tracebacks = [failure.traceback for _, failure in failed if failure.traceback]
-        found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, failed[0][1].log))
+    for (ending, message), members in groups.items():
+        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in members.values())
+        all_failures = [failure for _, failures in members.values() for failure in failures]
+        sources = ", ".join(dict.fromkeys(failure.source for failure in all_failures if failure.source))
+        tracebacks = [failure.traceback for failure in all_failures if failure.traceback]
+        reason = f"{sources}: {message}" if sources else message
+        found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, all_failures[0].log))
     return sorted(found, key=lambda failure: -len(failure.rows))
 
 
