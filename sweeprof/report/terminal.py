@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ _MAIN_FIGURES = 4
 _MOST_CASES = 12
 """Lines of the table of the best; the page has all."""
 _FIGURES = ("value", "ratio")
+_INTERVAL = re.compile(r" \[[^]]*\]")
 _NARROWEST = 20
 _STYLES = {"better": "green", "worse": "yellow", "unclear": "dim", "not_comparable": "dim", "same": "", None: ""}
 _FAILED = "red"
@@ -141,9 +143,11 @@ def _fitting(found: Sequence[ReportTable], width: int) -> tuple[list[list[Text]]
     widths, kept = _widths(found, width)
     columns = found[0].columns if found else ()
     dropped: list[str] = []
-    if len(kept) < len(columns) and sum(columns[i].kind in _FIGURES for i in kept) < _MAIN_FIGURES:
-        found, dropped = _without_intervals(found)
-        widths, kept = _widths(found, width)
+    for kind in _FIGURES:
+        if len(kept) < len(columns) and sum(columns[i].kind in _FIGURES for i in kept) < _MAIN_FIGURES:
+            found, names = _without_intervals(found, kind)
+            dropped += names
+            widths, kept = _widths(found, width)
     left_out = [_untitled(column) for i, column in enumerate(columns) if i not in kept] + dropped
     shown = []
     for table in found:
@@ -163,18 +167,18 @@ def _untitled(column: Column) -> str:
     return column.title.rstrip(" ↓↑")
 
 
-def _without_intervals(found: Sequence[ReportTable]) -> tuple[list[ReportTable], list[str]]:
-    """Return the tables without the intervals of values whose ratio has a column, and what is left out."""
+def _without_intervals(found: Sequence[ReportTable], kind: str) -> tuple[list[ReportTable], list[str]]:
+    """Return the tables without the intervals of values whose ratio has a column, or of ratios, and what is left out."""
     columns = found[0].columns
     compared = {column.key for column in columns if column.kind == "ratio"}
-    places = [i for i, column in enumerate(columns) if column.kind == "value" and column.key in compared]
+    places = [i for i, column in enumerate(columns) if column.kind == kind and column.key in compared]
     shorter = []
     for table in found:
         lines = []
         for line in table.lines:
             entries = list(line.entries)
             for i in places:
-                entries[i] = replace(entries[i], text=entries[i].text.partition(" [")[0])
+                entries[i] = replace(entries[i], text=_INTERVAL.sub("", entries[i].text))
             lines.append(replace(line, entries=tuple(entries)))
         shorter.append(replace(table, lines=tuple(lines)))
     return shorter, [f"{_untitled(columns[i])} interval" for i in places]

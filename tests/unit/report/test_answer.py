@@ -236,6 +236,22 @@ def test_a_comparison_of_two_sweeps_begins_with_the_answer() -> None:
     assert plain(out.getvalue()).startswith(f"{words} last compared with nightly")
     text = plain(markdown_of_changes(changes, "last compared with nightly"))
     assert text.startswith(f"{words} last compared with nightly: 1 worse, 1 same.")
+    for failing, first in ((["worse"], "Failed: 1 change worse."), (["missing"], "Passed: no change missing.")):
+        out = io.StringIO()
+        print_changes(changes, "", console(file=out, width=60), failing)
+        assert out.getvalue().startswith(f"{first}\n")
+        assert markdown_of_changes(changes, "", failing).startswith(f"### {first}\n")
+
+
+def test_one_change_of_all_combinations_is_one_line() -> None:
+    now, then = (night("params/total", *[count] * 4, better="lower", unit="params") for count in (300, 200))
+    changes = changes_of(set_against(now, before(then), "nightly"), now.metrics)
+    assert len(changes.changes) == 4
+    out = io.StringIO()
+    print_changes(changes, "", console(file=out, width=100))
+    lines = [line for line in out.getvalue().splitlines() if "200 → 300" in line]
+    assert [line.split("  ")[0] for line in lines] == ["4 combinations"]
+    assert markdown_of_changes(changes, "").count("200 → 300") == 1
 
 
 def test_conditions_come_first() -> None:
