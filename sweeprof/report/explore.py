@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ RowOutcome = Status | Literal["incomplete"]
 """``incomplete``: measured, but for a metric that raised."""
 MOST_FAILURES = 20
 """Different failures that the terminal and Markdown list."""
+_NUMBER = re.compile(r"\d+")
 _PLACE = ("cpu", "memory", "gpu")
 _NOT_SOFTWARE = ("host", "submitted from", "cpu governor", "cpu quota", "load", "git")
 
@@ -86,7 +88,7 @@ def verdict_lines(comparison: Comparison) -> list[str]:
 
 
 def failures(comparison: Comparison) -> list[FailedRows]:
-    """Combinations without a full measurement by status and reason, the most frequent first.
+    """Combinations without a full measurement by status and reason, whatever its numbers, the most frequent first.
 
     Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
     """
@@ -97,15 +99,16 @@ def failures(comparison: Comparison) -> list[FailedRows]:
         if not known and not row.has_values:
             known = (Failure("", row.reason or "no reason was given"),)
         for failure in known:  # one cause may end several passes
-            group = groups[status, one_line(failure.message)]
+            group = groups[status, _NUMBER.sub("", failure.message)]
             group.setdefault(row.combination_id, (row, []))[1].append(failure)
     tell = combination_namer(comparison)
     found = []
-    for (ending, message), members in groups.items():
+    for (ending, _), members in groups.items():
         rows = tuple((row.combination_id, tell(row.axes)) for row, _ in members.values())
         all_failures = [failure for _, failures in members.values() for failure in failures]
         sources = ", ".join(dict.fromkeys(failure.source for failure in all_failures if failure.source))
         tracebacks = [failure.traceback for failure in all_failures if failure.traceback]
+        message = one_line(all_failures[0].message)
         reason = f"{sources}: {message}" if sources else message
         found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, all_failures[0].log))
     return sorted(found, key=lambda failure: -len(failure.rows))

@@ -597,7 +597,7 @@ def _slowest_layers(comparison: Comparison) -> list[str]:
     """Return the five slowest calls of layers of the first combinations."""
     tell = combination_namer(comparison)
     lines = []
-    for row in sorted_rows(comparison):
+    for row in comparison.rows:
         cell = row.cells.get("layers/slowest_self_s")
         if cell is not None and "slowest" in cell.measurement.detail:
             lines.append(f"{tell(row.axes)}: {one_line(str(cell.measurement.detail['slowest']))}")
