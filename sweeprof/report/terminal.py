@@ -109,6 +109,10 @@ class Report:
         if notes:
             yield Text()
         yield from (Text(note, style="dim") for note in notes)
+        first = next((row for row in self.comparison.rows if row.command), None)
+        if first is not None and len(self.comparison.rows) > 1:
+            yield Text()
+            yield Text.assemble(("Repeat one row  ", "bold"), one_line(first.command))
 
     def _errors(self) -> Iterator[Text]:
         """Every error in full: in the tables a row ends with the line."""
