@@ -139,8 +139,8 @@ def test_combinations_with_layers_can_be_chosen() -> None:
     page = html(comparison(), False, {"batch 1": lenet5(1), "batch 8": lenet5(8)})
     outline = Outline(page)
     assert len(outline.ids) == len(set(outline.ids))
-    assert {"layers", "layers-left", "layers-right", "layers-table", "layers-data"} <= set(outline.ids)
-    assert [tag for tag, a in outline.elements if a.get("id") in ("layers-left", "layers-right")] == ["select"] * 2
+    assert {"layers", "layers-chosen", "layers-beside", "layers-table", "layers-data"} <= set(outline.ids)
+    assert [tag for tag, a in outline.elements if a.get("id") in ("layers-chosen", "layers-beside")] == ["select"] * 2
     assert [item["label"] for item in json.loads(data_of(page, "layers-data"))["tables"]] == ["batch 1", "batch 8"]
     without = html(comparison(), False)
     assert 'id="layers' not in without
