@@ -367,7 +367,7 @@ def _step(table: LayerTable) -> tuple[float | None, str]:
     text = f"{rounded(inside, 's')} ({100 * inside / step:.1f} %)"
     start = f"A forward{' with its backward' if len(plain) > 1 else ''} takes {rounded(step, 's')}"
     if inside >= step:
-        return step, f"{start}; the times of the layers, which probes measure, add up to {text}."
+        return step, f"{start}; the layers' times, measured with probes, add up to {text}."
     return step, f"{start}: {text} in these layers, {rounded(step - inside, 's')} outside them."
 
 

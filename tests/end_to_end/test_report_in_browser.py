@@ -170,7 +170,9 @@ def test_the_slowest_layers_of_one_combination_come_first(visit: Open) -> None:
     assert shown_layers(report)[:2] == ["classifier.2", "classifier.1"]
     assert cells_of(report, 0) == ["Linear", "42.0 ms", "13.3 %", "14.0 ms", "28.0 ms", "850", "840 MAC"]
     assert cells_of(report, "tfoot") == ["", "315 ms", "100.0 %", "105 ms", "210 ms", "61.7 k", "417 kMAC"]
-    told = "A forward with its backward takes 315 ms; the times of the layers, which probes measure, add up to 315 ms (100.0 %)."
+    told = (
+        "A forward with its backward takes 315 ms; the layers' times, measured with probes, add up to 315 ms (100.0 %)."
+    )
     assert report.page.locator("#layers-told").inner_text() == told
     choose_layers(report, chosen="plain")
     assert layer_titles(report)["MACs"] == "descending"
@@ -204,7 +206,7 @@ def test_what_is_outside_the_layers_is_said(visit: Open) -> None:
     assert table.timing is not None
     for plain_s, told in {
         0.2: "A forward takes 200 ms: 105 ms (52.5 %) in these layers, 95.0 ms outside them.",
-        0.1: "A forward takes 100 ms; the times of the layers, which probes measure, add up to 105 ms (105.0 %).",
+        0.1: "A forward takes 100 ms; the layers' times, measured with probes, add up to 105 ms (105.0 %).",
         None: "The layers take 105 ms; the time of a step without probes was not measured.",
     }.items():
         timing = dataclasses.replace(table.timing, forward=dataclasses.replace(table.timing.forward, plain_s=plain_s))
@@ -480,7 +482,8 @@ def test_axe_finds_nothing(browser: Browser) -> None:
     report.leave()
 
 
-def test_verdicts_and_groups_pass_too(browser: Browser) -> None:
-    report = opened(browser, html(drawn(1).comparison(), False), "#view&group=backend")
+def test_verdicts_groups_and_layers_side_by_side_pass_too(browser: Browser) -> None:
+    layers = {"one": timed_lenet5(), "two": lenet5(8)}
+    report = opened(browser, html(drawn(1).comparison(), False, layers), "#view&group=backend&layers-beside=two")
     assert_no_violations(report)
     report.leave()
