@@ -541,11 +541,11 @@ def test_scaling_curves_have_the_values_and_intervals_of_the_comparison(charted:
     assert first["error_y"]["arrayminus"] == pytest.approx([0.02 * y for y in first["y"]], rel=1e-2)
     assert "2 without a value" in note(report, "scaling")
     assert "killed by SIGKILL" in note(report, "scaling")
-    assert "Bars: 95 % intervals of the median within one process, not between processes." in note(report, "scaling")
-    assert "95 % within one process: " in first["text"][0]
+    assert "Bars: 95% intervals of the median within one process, not between processes." in note(report, "scaling")
+    assert "95% within one process: " in first["text"][0]
     cell = report.page.locator("#explore-table td:has(> .interval)").first
     assert (
-        cell.get_attribute("title") == "[126–132] 95 % interval of the median within one process, not between processes"
+        cell.get_attribute("title") == "[126–132] 95% interval of the median within one process, not between processes"
     )
 
 

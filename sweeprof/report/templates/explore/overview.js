@@ -71,7 +71,7 @@ const drawDots = () => {
   if (!shown.length) return;
   const { title, better } = data.metrics[main], subject = document.getElementById("overview-title");
   subject.textContent = base === null ? title : `${title[0].toUpperCase()}${title.slice(1)} as a ratio to ${shortened(base)}`;
-  const parts = [better ? `${better} is better` : "", base === null ? "" : `the line marks ${shortened(base)}`, all.some(({ low }) => low !== undefined) ? "whiskers: 95 % intervals" : ""];
+  const parts = [better ? `${better} is better` : "", base === null ? "" : `the line marks ${shortened(base)}`, all.some(({ low }) => low !== undefined) ? "whiskers: 95% intervals" : ""];
   if (axes.length > 1) parts.unshift(axes.map(({ key }) => key).join(" · "));
   if (shown.length < all.length) parts.push(`the first ${shown.length} of ${all.length.toLocaleString("en")}`);
   dotsNote.textContent = parts.filter(Boolean).join(" · ");
