@@ -87,8 +87,9 @@ class Report:
             head, *lines = with_rule([found.best.head, *found.best.lines[:_MOST_CASES]], [False] * len(found.best.head))
             yield _cut(Text(head, style="bold"), width)
             yield from (_cut(Text(line), width) for line in lines)
-            if len(found.best.lines) > _MOST_CASES:
-                yield Text(f"and {len(found.best.lines) - _MOST_CASES} more in report.html", style="dim")
+            hidden = found.best.left_out + max(0, len(found.best.lines) - _MOST_CASES)
+            if hidden:
+                yield Text(f"and {hidden:,} more in report.html", style="dim")
 
     def _parts(self, width: int) -> Iterator[Text]:
         yield from self._answer(width)
