@@ -27,10 +27,9 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.text import Text
 
-from sweeprof.config.errors import ConfigFile, empty_shape, located
+from sweeprof.config.errors import ConfigFile, empty_shape, located, unknown_choice
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, default_sampler, is_among, spelled
 from sweeprof.config.overrides import (
-    NOUNS,
     Arguments,
     Groups,
     config_file,
@@ -588,7 +587,7 @@ class Composer:
                 known = self._groups.options(key)
                 for value in values:
                     if value not in known:
-                        yield choice_problem(key, value, NOUNS.get(key, key), known)
+                        yield unknown_choice(key, value, known)
             elif self._is_unknown(key):
                 known_keys = [k for k in leaf_keys(self.config) if k.partition(".")[0] not in SHAPE_KEYS]
                 yield key_problem(key, ",".join(map(str, values)), [*known_keys, *self.points.shape.variants])

@@ -31,7 +31,7 @@ from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Record, Status
 from sweeprof.results.verdicts import DETERMINISTIC, REASONS
-from sweeprof.text import axis_number, axis_text, one_line, shortened
+from sweeprof.text import axis_number, axis_text, one_line, shortened, without_numbers
 
 _VERDICT_NAMES: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
@@ -88,16 +88,20 @@ def verdict_lines(comparison: Comparison) -> list[str]:
 def failures(comparison: Comparison) -> list[FailedRows]:
     """Combinations without a full measurement by status and reason, the most frequent first.
 
+    Reasons that differ in numbers only, such as the sizes of a batch, are one.
     Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
     """
     groups: defaultdict[tuple[RowOutcome, str], list[tuple[Row, Failure]]] = defaultdict(list)
+    reasons: dict[str, str] = {}
+    """The first of those that are alike."""
     for row in sorted_rows(comparison):
         status: RowOutcome = "incomplete" if row.has_values else row.status
         for failure in row.failures:
-            groups[status, one_line(f"{failure.source}: {failure.message}")].append((row, failure))
+            reason = one_line(f"{failure.source}: {failure.message}")
+            groups[status, reasons.setdefault(without_numbers(reason), reason)].append((row, failure))
         if not row.has_values and not row.failures:
             reason = one_line(row.reason or "no reason was given")
-            groups[status, reason].append((row, Failure("", reason)))
+            groups[status, reasons.setdefault(without_numbers(reason), reason)].append((row, Failure("", reason)))
     tell = combination_namer(comparison)
     found = []
     for (ending, reason), failed in groups.items():
