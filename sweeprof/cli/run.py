@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from sweeprof import __version__
 from sweeprof.cli import common
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
+from sweeprof.config.constraints import BOOLEAN
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, doubled, long_number, with_quotes
 from sweeprof.config.schema import GROUPS, INTERNAL, KEYS, PARTS, TOP_LEVEL, constraint_problems, is_merged, keys_below
 from sweeprof.credentials import remember
@@ -102,15 +103,43 @@ def _query(shell: str, run_hydra: Callable[[list[str]], None]) -> None:
         options = common.command_parser(before[0])._option_string_actions
         print("\n".join(option for option in options if option.startswith(word or "--")))
         return
+    if word.startswith("-"):
+        print("\n".join(flag for flag in FLAGS if flag.startswith(word)))
+        return
+    folder = config_dir(line.split())
+    given = ["--config-dir", str(folder)] if folder and folder.is_dir() else []
+    key, equals, value = word.partition("=")
+    values = _values(key.lstrip("+"), [conf_folder(), *map(Path, given[1:])]) if equals else []
+    if values:
+        chosen, comma, last = value.rpartition(",")
+        for name in values:
+            if name.startswith(last) and name not in chosen.split(","):
+                print(f"{key}={chosen}{comma}{name}")
+        return
     if not before:
         print("\n".join(name for name in common.COMMANDS if name.startswith(word)))
     os.environ["COMP_LINE"] = line
-    folder = config_dir(line.split())
-    given = ["--config-dir", str(folder)] if folder and folder.is_dir() else []
     try:
         run_hydra([COMPLETION_FLAGS[1], f"query={shell}", *given])
     except Exception:  # an unfinished line may be invalid
         print()
+
+
+def _values(key: str, folders: Sequence[Path]) -> list[str]:
+    """Return the values of a key if they can be listed: configs of a group in these folders, fixed choices, sweeps to resume."""
+    if key in (*GROUPS, "sweep"):
+        names = set()
+        for folder in folders:
+            for file in (folder / key).rglob("*.yaml"):
+                names.add(str(file.relative_to(folder / key).with_suffix("")))
+        return sorted(names)
+    if key == "resume":
+        sweeps = {plan.parents[1].name for plan in Path("outputs").glob("*/*/plan.json")}
+        return ["last", *(f"{name}/last" for name in sorted(sweeps) if " " not in name)]
+    constraint = KEYS[key].constraint if key in KEYS else None
+    if constraint is BOOLEAN:
+        return ["false", "true"]
+    return list(constraint.choices) if constraint else []
 
 
 # ----------------------------------------------------------------------------------------------------------------------
