@@ -85,7 +85,7 @@ from sweeprof.plan.plan import (
 )
 from sweeprof.plan.probe import probe
 from sweeprof.plan.shape import distinct
-from sweeprof.plan.sweep_file import Points, as_written, plain_node
+from sweeprof.plan.sweep_file import Points, as_written, axis_value, plain_node
 from sweeprof.results.compared_rows import Excluded, SearchGoal
 from sweeprof.results.constraints import metric_names
 from sweeprof.results.measurement import MetricInfo
@@ -418,8 +418,8 @@ class Composer:
         # Hydra merges a mapping into the default one; a given baseline must replace it.
         given = self.arguments.fixed.get("compare.baseline")
         if given is not None and given.value() is not None:
-            return given.value()
-        chosen = self._plain("compare.baseline")
+            return _as_axes(given.value())
+        chosen = _as_axes(self._plain("compare.baseline"))
         if chosen is not None and not isinstance(chosen, dict):
             return chosen
         if chosen is None:
@@ -598,6 +598,13 @@ class Composer:
             if source.provider == "command-line":
                 program += ["--config-dir", str(source.path)]
         return program
+
+
+def _as_axes(baseline: Any) -> Any:
+    """Return the value of ``compare.baseline`` with the values of axes as combinations have them."""
+    if isinstance(baseline, dict):
+        return {key: axis_value(value) for key, value in baseline.items()}
+    return baseline
 
 
 _ONE_METRIC_SET = "metrics=full has all metrics, and metrics.select=[latency/forward,compute/macs] those that it names."
