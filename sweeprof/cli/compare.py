@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         rows.append(dataclasses.replace(row, cells=cells))
     counted = dataclasses.replace(compared, metrics=tuple(metrics), rows=tuple(rows))
     changes = changes_of(counted, metrics)
-    _write(options, compared, changes, junit(changes, counted, kinds or ["worse"]))
+    _write(options, kinds, compared, changes, junit(changes, counted, kinds or ["worse"]))
     if changes.of(kinds):
         if options.tag:
             print(f"tag:{options.tag} is not set, because of the changes that --fail-on names")
@@ -147,7 +147,9 @@ def _with_thresholds(new: Comparison, given: Sequence[str]) -> Comparison:
     return dataclasses.replace(new, threshold=whole, thresholds=single)
 
 
-def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, report: str) -> None:
+def _write(
+    given: argparse.Namespace, failing: Sequence[str], compared: Comparison, changes: Changes, report: str
+) -> None:
     """Print the changes, and write them to the files that were asked for; ``report``: as a JUnit report."""
     title = f"{given.new} compared with {given.base}"
     try:  # before anything is printed: a program that reads the output, such as `head`, may close it
@@ -156,12 +158,12 @@ def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, re
             data = {**compared.to_dict(), **dataclasses.asdict(changes), **words}
             write_json(given.json, data)
         if given.markdown:
-            write_atomically(given.markdown, markdown(changes, title))
+            write_atomically(given.markdown, markdown(changes, title, failing))
         if given.junit:
             write_atomically(given.junit, report)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from None
-    print_changes(changes, title, console(PIPED_WIDTH, highlight=False))
+    print_changes(changes, title, console(PIPED_WIDTH, highlight=False), failing)
 
 
 def _tag(name: str, reference: str, key: str, place: SweepLocations) -> None:

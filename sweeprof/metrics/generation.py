@@ -18,7 +18,7 @@ from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.results.environment import Peaks
 from sweeprof.results.observations import Generation, TokenTimes
 
-NOT_GENERATED = Missing("nothing was generated: add mode=generation")
+NOT_GENERATED = Missing("mode=generation is needed: nothing was generated")
 
 
 @metric(name="generation/time_to_first_token", unit="s", better="lower")

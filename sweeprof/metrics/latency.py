@@ -14,6 +14,7 @@ import numpy as np
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import compute
 from sweeprof.metrics.metric import Estimate, Missing, metric
+from sweeprof.numbers import rounded
 from sweeprof.passes.quality import Quality
 from sweeprof.passes.timing import Concurrent, Loading
 from sweeprof.results.environment import Peaks
@@ -417,14 +418,20 @@ def slowest_self(layer_times: LayerTimes) -> Estimate | Missing:
             own.append((seconds.forward_self, call.path))
     if not own:
         return Missing("no layer was timed in the forward")
-    slowest_s, layer = max(own)
+    own.sort(reverse=True)
+    slowest_s, layer = own[0]
+    forward_s = sum(seconds.forward_self for seconds in layer_times.seconds)
     repeats = layer_times.repeats - layer_times.warmup
     warnings = layer_times.warnings
     if layer_times.unmet:
         missed = ", ".join(layer_times.unmet)
         cut = f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {missed}"
         warnings = (Warning("few_repeats", cut, "raise protocol.max_s"), *warnings)
-    return Estimate(slowest_s, "scaled median", detail={"layer": layer, "n": repeats}, warnings=warnings)
+    detail: dict[str, object] = {"layer": layer, "forward": forward_s, "n": repeats}
+    if forward_s > 0:
+        shares = [f"{path} {rounded(s, 's')} ({100 * s / forward_s:.0f}%)" for s, path in own[:5]]
+        detail["slowest"] = ", ".join(shares)
+    return Estimate(slowest_s, "scaled median", detail=detail, warnings=warnings)
 
 
 # Speed of the data loader, without a model.

@@ -187,12 +187,13 @@ def agreement(quality: Quality, baseline_quality: Quality) -> Result:
     problem = incomparable(quality, baseline_quality)
     if problem is not None:
         return Missing(f"outputs cannot be compared: {problem}")
-    largest = 0.0
+    difference = largest = 0.0
     for _, own, base in pairs_of_outputs(quality, baseline_quality):
         if not np.isfinite(own).all() or not np.isfinite(base).all():
             return Missing("outputs are not finite")
-        largest = max(largest, float(np.abs(own.astype(np.float64) - base.astype(np.float64)).max(initial=0)))
-    return largest
+        difference = max(difference, float(np.abs(own.astype(np.float64) - base.astype(np.float64)).max(initial=0)))
+        largest = max(largest, float(np.abs(base).max(initial=0)))
+    return Estimate(difference, "exact", detail={"largest output": largest})
 
 
 # Texts: the decoding of logits, for metrics of texts.

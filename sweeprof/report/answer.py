@@ -1,34 +1,44 @@
 """The answer of a comparison in words: what is better, by how much, where not, how certain that is, and what to do next.
 
-Every report begins with it. It is computed from the comparison alone, by the rules of this module.
+Every report begins with it. It is computed from the comparison alone. It states as a fact only what a verdict supports; of anything
+else it says that there is no certain difference, and what was measured.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from sweeprof.numbers import rounded, text_unit
-from sweeprof.report.columns import MODEL_AXIS, all_warnings, baseline_text, called_metrics, metric_title, value_text
-from sweeprof.report.summary import candidate_name, combination_namer, headline, percent, same_environment, where
+from sweeprof.numbers import MISSING, rounded, text_unit
+from sweeprof.report.columns import (
+    MODEL_AXIS,
+    SAMPLES_PER_S,
+    STEPS,
+    UNCLEAR,
+    all_warnings,
+    axis_title,
+    baseline_text,
+    called_metrics,
+    metric_title,
+    value_text,
+)
+from sweeprof.report.summary import NOISE, candidate_name, combination_namer, headline, percent, same_environment, where
+from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import counted, first_few
 from sweeprof.results.compared_rows import Comparison, Row, SearchSummary, compared_row, is_training, value_of
-from sweeprof.results.constraints import best_row, uncertain_selection
+from sweeprof.results.constraints import BATCH_AXIS, best_row, named_metrics, uncertain_selection
 from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
-from sweeprof.results.verdicts import MIN_ROUNDS, REASONS
+from sweeprof.results.statistics import MOST_ROUNDS, MOST_SEQUENTIAL_ROUNDS
+from sweeprof.results.verdicts import MIN_ROUNDS, OUTPUT_DIFFERENCE
 from sweeprof.text import axis_text, one_line
 
 Confidence = Literal["high", "medium", "low"]
-CaseDirection = Literal["better", "worse", "equal"]
 
-NOTICEABLE = 0.1
-"""Where a comparison has no threshold, a smaller relative difference is called equal."""
 FACTOR = 1.2
 """From this ratio on a difference is written as a factor, below it in percent."""
 HOUR_S = 3600.0
@@ -36,10 +46,18 @@ MOST_NAMES = 4
 """Sides or combinations that one sentence names."""
 MOST_EXCEPTIONS = 2
 """Cases that are named one by one."""
-STEPS = ("latency/iteration", "latency/forward")
-NOISE = ("spread_high", "spread_severe", "drift")
-"""Codes of the warnings that say that a row's times scatter."""
 CERTAIN: tuple[Verdict, ...] = ("better", "worse", "same")
+WRONG_OUTPUTS = 0.25
+"""Share of the baseline's largest output: a row whose outputs differ by more computes something else."""
+_SLOWEST_LAYER, _ACCURACY, _PARAMETERS = "layers/slowest_self_s", "quality/accuracy", "params/total"
+
+
+@dataclass(frozen=True, slots=True)
+class BestTable:
+    """The best choice in each case, as texts."""
+
+    head: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +74,8 @@ class Answer:
     """Why the confidence is not higher."""
     advice: str = ""
     """What to do next."""
+    best: BestTable | None = None
+    """None where there is one case, which the finding tells."""
 
     @property
     def certainty(self) -> str:
@@ -78,38 +98,52 @@ class Answer:
 def answer(comparison: Comparison) -> Answer:
     """Return the answer of a comparison."""
     counts = f"{headline(comparison)}."
-    has_results = any(row.has_values for row in comparison.rows)
-    sentences = []
-    if comparison.search is not None:
-        sentences += _search_sentences(comparison, comparison.search)
-        if comparison.against is None:
-            if comparison.rows and not has_results:
-                sentences.append(_most_common_reason(comparison))
-            return Answer(" ".join(sentences), counts)
+    rows = [row for row in comparison.rows if row.has_values]
+    if comparison.search is not None and comparison.against is None:
+        sentences = _search_sentences(comparison, comparison.search)
+        if comparison.rows and not rows:
+            sentences.append(_most_common_reason(comparison))
+        return Answer(" ".join(sentences), counts)
     if not comparison.rows:
         return Answer("There are no combinations.", counts)
-    if not has_results:
+    if not rows:
         total = len(comparison.rows)
         subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
         return Answer(f"{subject}. {_most_common_reason(comparison)}", counts)
     metric = main_metric(comparison)
-    cases, without_ratio = ([], []) if metric is None else _cases(comparison, metric)
-    if comparison.constraints and comparison.search is None:
-        sentences.append(_qualifying(comparison, metric))
+    pairs = [] if metric is None else _pairs(comparison, metric)
     if comparison.against is not None:
-        sentences += _since(comparison, metric, cases, without_ratio)
-        sentences += _gone(comparison)
+        sentences = [*_since(comparison, metric, pairs), *_gone(comparison)]
+        return _with_confidence(comparison, " ".join(sentences), counts, pairs)
+    best = None
+    if comparison.constraints:
+        finding, best = _fulfilling(comparison, metric)
+    elif len(comparison.rows) == 1:
+        finding = _single(comparison, rows[0])
+    elif metric is None:
+        finding = f"{len(rows)} of {len(comparison.rows)} combinations were measured; no metric has a better direction."
+    elif metric.name == _SLOWEST_LAYER:
+        finding = _slowest_layers(comparison, rows)
+    elif pairs:
+        cases = _cases(comparison, metric, pairs)
+        finding = _compared(comparison, metric, cases, pairs)
+        best = _best_table(comparison, metric, cases)
+    elif comparison.varying_axes() == (BATCH_AXIS,) and any(value_of(row, SAMPLES_PER_S) for row in rows):
+        finding = _scaling(comparison, metric)
     else:
-        if metric is not None and cases:
-            sentences.append(_compared(comparison, metric, cases))
-        elif not sentences:
-            sentences.append(_best(comparison, metric))
-        sentences += _sides_without_results(comparison)
-    finding = " ".join(sentences)
-    if not cases:
-        return Answer(finding, counts, advice=_advice_without_cases(comparison))
-    confidence, reasons = _confidence(comparison, cases)
-    return Answer(finding, counts, confidence, reasons, _advice(comparison, cases))
+        finding, best = _lowest(comparison, metric, rows)
+    found = _with_confidence(comparison, finding, counts, pairs, best)
+    without = _sides_without_results(comparison)
+    return Answer(finding, f"{counts} {without}".rstrip(), found.confidence, found.reasons, found.advice, best)
+
+
+def _with_confidence(
+    comparison: Comparison, finding: str, counts: str, pairs: Sequence[_Pair], best: BestTable | None = None
+) -> Answer:
+    if not pairs:
+        return Answer(finding, counts, advice=_advice_without_pairs(comparison), best=best)
+    confidence, reasons = _confidence(comparison, pairs)
+    return Answer(finding, counts, confidence, reasons, _advice(comparison, pairs), best)
 
 
 def _most_common_reason(comparison: Comparison) -> str:
@@ -121,10 +155,8 @@ def _most_common_reason(comparison: Comparison) -> str:
 
 
 def main_metric(comparison: Comparison) -> MetricInfo | None:
-    """Return the metric that the answer is about: the time of a step, or else the first with values and a better direction."""
-    known = {info.name: info for info in comparison.metrics}
-    steps = [known[name] for name in STEPS if name in known]
-    for info in (*steps, *called_metrics(comparison)):
+    """Return the metric that the answer is about: the first of the tables that has a better direction."""
+    for info in called_metrics(comparison):
         if info.better is not None and any(_value(row, info) is not None for row in comparison.rows):
             return info
     return None
@@ -141,20 +173,47 @@ def _value(row: Row, metric: MetricInfo) -> float | None:
     return value_of(row, metric_of(row, metric)) if row.has_values else None
 
 
+def _text(row: Row, metric: MetricInfo) -> str:
+    """Return the value of a row with its unit."""
+    return value_text(row.cells[metric_of(row, metric)].measurement, with_interval=False)
+
+
+def _has_wrong_outputs(comparison: Comparison, row: Row) -> bool:
+    """True if the outputs of a row are NaN, or far from those of its baseline, which is the same model."""
+    if any(warning.code == "outputs_nan" for warning in all_warnings(row)):
+        return True
+    difference = value_of(row, OUTPUT_DIFFERENCE)
+    if difference is None or MODEL_AXIS in comparison.baseline:
+        return False
+    largest = row.cells[OUTPUT_DIFFERENCE].measurement.detail.get("largest output")
+    return isinstance(largest, int | float) and difference > WRONG_OUTPUTS * largest
+
+
 # Words that several sentences use
 
 
 def _amount(metric: MetricInfo, ratio: float, is_better: bool = True) -> str:
-    """Return how far a ratio is from 1, in either direction, as it stands before :func:`_word`: ``2.0×``, ``12 %``."""
+    """Return how far a ratio is from 1, in either direction, as it stands before :func:`_word`: ``2.0×``, ``12%``."""
     factor = max(ratio, 1 / ratio)
     if factor >= 10:
         return f"{factor:.0f}×"
     if factor >= FACTOR:
         return f"{factor:.1f}×"
-    # Half as much is 50 % lower; what takes half the time is 100 % faster.
+    # Half as much is 50% lower; what takes half the time is 100% faster.
     is_lower = metric.name not in STEPS and is_better == (metric.better == "lower")
     share = 1 - 1 / factor if is_lower else factor - 1
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.2g}%"
+
+
+def _amounts(metric: MetricInfo, ratios: Sequence[float], is_better: bool = True) -> str:
+    """Return the smallest and the largest of some amounts, e.g. ``1.3–2.8×``."""
+    sizes = sorted(max(ratio, 1 / ratio) for ratio in ratios)
+    low, high = _amount(metric, sizes[0], is_better), _amount(metric, sizes[-1], is_better)
+    if low == high:
+        return low
+    if low[-1] == high[-1]:
+        return f"{low[:-1]}–{high}"
+    return f"{low} to {high}"
 
 
 def _word(metric: MetricInfo, is_better: bool = True, ending: Literal["er", "est"] = "er") -> str:
@@ -166,64 +225,102 @@ def _word(metric: MetricInfo, is_better: bool = True, ending: Literal["er", "est
     return stem + ending
 
 
-def _of_all(count: int, total: int) -> str:
-    """Return ``both``, ``all 9`` or ``7 of 9``."""
+def _in_cases(count: int, total: int) -> str:
+    """Return `` in both cases``, `` in all 9 cases`` or `` in 7 of 9 cases``; nothing if there is one case."""
+    if total == 1:
+        return ""
     if count < total:
-        return f"{count} of {total}"
-    return "both" if total == 2 else f"all {total}"
+        return f" in {count} of {total} cases"
+    return " in both cases" if total == 2 else f" in all {total} cases"
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return ``torch``, ``torch and jax`` or ``torch, jax and ort``; of many names their number."""
+    if len(names) > MOST_NAMES:
+        return f"{len(names)} sides"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _name(comparison: Comparison, row: Row) -> str:
+    """Return the varying axes of a row, or its model where nothing varies."""
+    return where(row, comparison.varying_axes()) or axis_text(row.axes.get(MODEL_AXIS, "the model"))
+
+
+# Groups of rows of which one is the best
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The best of some rows, and those that may be as good."""
+
+    best: Row
+    open: tuple[Row, ...]
+    """Not certain to be worse than the best."""
+    equal: tuple[Row, ...]
+    """Certain to differ by no more than the threshold."""
+    second: Row | None
+    """The best of the others."""
+
+
+def _ranked(comparison: Comparison, rows: Sequence[Row], metric: MetricInfo) -> _Ranking:
+    """Return the ranking of some rows that have a value."""
+    sign = 1 if metric.better == "lower" else -1
+    best, *others = sorted(rows, key=lambda row: sign * (_value(row, metric) or 0.0))
+    may_be_better, equal = [], []
+    for row in others:
+        verdict = _verdict(comparison, row, best, metric)
+        if verdict == "same":
+            equal.append(row)
+        elif verdict != "worse":
+            may_be_better.append(row)
+    return _Ranking(best, tuple(may_be_better), tuple(equal), others[0] if others else None)
+
+
+_OPPOSITE: dict[Verdict | None, Verdict] = {"better": "worse", "worse": "better", "same": "same"}
+
+
+def _verdict(comparison: Comparison, row: Row, best: Row, metric: MetricInfo) -> Verdict | None:
+    """Return the verdict of a row compared with the best one: as in the table if either is the other's baseline."""
+    if comparison.against is None:
+        if row.baseline_id == best.combination_id:
+            return row.cells[metric_of(row, metric)].verdict
+        if best.baseline_id == row.combination_id:
+            return _OPPOSITE.get(best.cells[metric_of(best, metric)].verdict)
+    name = metric_of(row, metric)
+    own = {name: replace(row.cells[name].measurement, better=metric.better)}
+    theirs = {name: best.cells[metric_of(best, metric)].measurement}
+    return compared_row(row, own, best, theirs, comparison.threshold, comparison.thresholds).cells[name].verdict
 
 
 # A search: the best combination, or the Pareto front
 
 
-@dataclass(frozen=True, slots=True)
-class _Goal:
-    info: MetricInfo
-    title: str
-    is_largest: bool
-    """True if the largest value is the best."""
-
-    def value(self, row: Row) -> float | None:
-        return value_of(row, self.info.name)
-
-    def text(self, row: Row) -> str:
-        return f"{self.title} {value_text(row.cells[self.info.name].measurement, with_interval=False)}"
-
-
 def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str]:
     infos = {info.name: info for info in comparison.metrics}
-    goals = []
-    for goal in search.goals:
-        if goal.metric in infos:
-            title = metric_title(infos[goal.metric], comparison.rows)
-            goals.append(_Goal(infos[goal.metric], title, goal.direction == "maximize"))
+    known = [goal for goal in search.goals if goal.metric in infos]
+    goals = [_directed(infos[goal.metric], goal.direction == "maximize") for goal in known]
+    titles = {goal: metric_title(goal, comparison.rows) for goal in goals}
     measured_rows = [row for row in comparison.rows if row.has_values]
     feasible = [row for row in measured_rows if not row.misses]
-    rows = [row for row in feasible if all(goal.value(row) is not None for goal in goals)]
+    rows = [row for row in feasible if all(value_of(row, goal.name) is not None for goal in goals)]
     measured = f"({len(measured_rows)} of {counted(search.combinations, 'combination')} measured)"
     condition = ""
     if comparison.constraints:
-        condition = f" that fulfil {' and '.join(map(one_line, comparison.constraints))}"
-    of = f" of those{condition}" if condition else ""
+        condition = f" with {' and '.join(map(one_line, comparison.constraints))}"
     if not goals or not feasible:
         sentences = [f"The search found no combinations{condition or ' that have a result'} {measured}."]
     elif not rows:
-        titles = " and ".join(goal.title for goal in goals)
-        joint = f"{condition} and" if condition else " that"
-        sentences = [f"The search found no combinations{joint} have a value of {titles} {measured}."]
+        joint = " and" if condition else ""
+        sentences = [
+            f"The search found no combinations{condition}{joint} with a value of {' and '.join(titles.values())} {measured}."
+        ]
     elif len(search.goals) == 1:
-        sentences = _best_found(comparison, goals[0], rows, measured, of)
+        ranking = _ranked(comparison, rows, goals[0])
+        value = f"{_name(comparison, ranking.best)} – {_text(ranking.best, goals[0])}"
+        sentences = [f"Best {titles[goals[0]]}{condition}: {value} {measured}.{_rivals(comparison, ranking)}"]
     else:
-        tell = combination_namer(comparison)
-        front = [row for row in rows if row.on_front]
-        front.sort(key=lambda row: goals[0].value(row) or 0.0, reverse=goals[0].is_largest)
-        shown = []
-        for row in front:
-            values = ", ".join(goal.text(row) for goal in goals)
-            shown.append(f"{tell(row.axes)} ({values})")
-        titles = ", ".join(goal.title for goal in goals)
-        count = counted(len(front), "combination")
-        sentences = [f"The Pareto front of {titles}{of} has {count} {measured}: {first_few(shown, MOST_NAMES, '; ')}."]
+        count = counted(sum(row.on_front for row in rows), "combination")
+        sentences = [f"The Pareto front of {', '.join(titles.values())}{condition} has {count} {measured}."]
     if search.too_large:
         verb = "was" if search.too_large == 1 else "were"
         sentences.append(f"{search.too_large} {verb} not run, because a smaller one is too large.")
@@ -235,246 +332,212 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
     return sentences
 
 
-def _best_found(comparison: Comparison, goal: _Goal, rows: Sequence[Row], measured: str, of: str) -> list[str]:
-    tell = combination_namer(comparison)
-    name = goal.info.name
-    best = best_row(rows, name, "higher" if goal.is_largest else "lower")
-    assert best is not None  # all rows have a value
-    word = "largest" if goal.is_largest else "smallest"
-    found = f"The {word} {goal.title}{of} is that of {tell(best.axes)}: {goal.text(best)} {measured}."
-    # The other rows compared with the best one, to see which of them may be as good.
-    threshold = comparison.threshold_of(name) or NOTICEABLE
-    close: list[Row] = []
-    doubts: list[str] = []
-    others = [row for row in rows if row is not best]
-    for row in others:
-        own, theirs = {name: row.cells[name].measurement}, {name: best.cells[name].measurement}
-        cell = compared_row(row, own, best, theirs, comparison.threshold, comparison.thresholds).cells[name]
-        if cell.verdict in ("better", "worse") or cell.verdict_reason == "neither_is_better":
-            continue  # certain to differ by more than the threshold
-        doubts.append(cell.verdict_reason or "")
-        may_be_equal = cell.verdict == "same" or cell.verdict_reason == "interval_crosses_threshold"
-        if cell.ratio is None or may_be_equal or 1 / (1 + threshold) <= cell.ratio <= 1 + threshold:
-            close.append(row)
-    if close:
-        close.sort(key=lambda row: goal.value(row) or 0.0, reverse=goal.is_largest)
-        return [
-            found,
-            f"Not distinguishable from it: {first_few([tell(row.axes) for row in close], MOST_NAMES, '; ')}.",
-        ]
-    if doubts:
-        reason = REASONS.get(doubts[0], one_line(doubts[0]))
-        return [found, f"No other is within {percent(threshold)} of it, which is not certain: {reason}."]
-    if others:
-        return [found, "It can be distinguished from all others."]
-    return [found]
+def _directed(info: MetricInfo, is_largest: bool) -> MetricInfo:
+    """Return a metric of which a search wants the largest or the smallest value, whatever is better."""
+    return replace(info, better="higher" if is_largest else "lower")
 
 
-# A comparison with a baseline that is one of the rows
+def _rivals(comparison: Comparison, ranking: _Ranking) -> str:
+    """Return a sentence about the rows that may be as good as the best, after a space; empty if there are none."""
+    others = [*ranking.equal, *ranking.open]
+    if not others:
+        return ""
+    names = first_few([_name(comparison, row) for row in others], MOST_EXCEPTIONS, "; ")
+    return f" Not certain to be worse: {names}." if ranking.open else f" As good: {names}."
+
+
+# A comparison with a baseline
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """A row with its ratio to its baseline."""
+class _Pair:
+    """A row that is compared with a baseline other than itself."""
 
     row: Row
     cell: Cell
-    ratio: float
-    """Below 1 the row is better, whatever the metric."""
-    direction: CaseDirection
+    ratio: float | None
+    """Below 1 the row is better, whatever the metric; None if a value is zero or negative."""
 
     @property
     def is_certain(self) -> bool:
         return self.cell.verdict in CERTAIN
 
-    @property
-    def size(self) -> float:
-        """How large the difference is, in either direction."""
-        return abs(math.log(self.ratio))
 
-
-def _cases(comparison: Comparison, metric: MetricInfo) -> tuple[list[_Case], list[tuple[Row, Cell]]]:
-    """Return the rows that have a ratio to a baseline other than themselves.
-
-    Then those that are better or worse without a ratio, because a value is zero or negative.
-    """
-    cases, without_ratio = [], []
+def _pairs(comparison: Comparison, metric: MetricInfo) -> list[_Pair]:
+    """Return the rows with right outputs that have a value of the metric, and whose baseline has one; those without ratio last."""
+    wrong = {row.combination_id for row in comparison.rows if _has_wrong_outputs(comparison, row)}
+    pairs = []
     for row in comparison.rows:
-        name = metric_of(row, metric)
-        cell = row.cells.get(name)
+        cell = row.cells.get(metric_of(row, metric))
         if cell is None or row.is_baseline or not (row.has_values and row.baseline_has_values):
             continue
-        if cell.ratio is None or not math.isfinite(cell.ratio) or cell.ratio <= 0:
-            if cell.verdict in ("better", "worse"):
-                without_ratio.append((row, cell))
+        if row.combination_id in wrong or (comparison.against is None and row.baseline_id in wrong):
             continue
-        ratio = cell.ratio if metric.better == "lower" else 1 / cell.ratio
-        direction = _direction(ratio, _threshold(comparison, name))
-        if cell.verdict in CERTAIN:
-            direction = _DIRECTIONS[cell.verdict]
-        cases.append(_Case(row, cell, ratio, direction))
-    without_ratio.sort(key=lambda pair: pair[1].verdict != "worse")
-    return cases, without_ratio
+        if cell.ratio is not None and math.isfinite(cell.ratio) and cell.ratio > 0:
+            pairs.append(_Pair(row, cell, cell.ratio if metric.better == "lower" else 1 / cell.ratio))
+        elif cell.verdict in ("better", "worse"):
+            pairs.append(_Pair(row, cell, None))
+    return sorted(pairs, key=lambda pair: (pair.ratio is None, pair.ratio is None and pair.cell.verdict != "worse"))
 
 
-_DIRECTIONS: dict[Verdict | None, CaseDirection] = {"better": "better", "worse": "worse", "same": "equal"}
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A baseline with the rows that are compared with it."""
+
+    row: Row
+    """The baseline."""
+    ranking: _Ranking | None
+    """Of the baseline and the other sides; None if no other side can be compared with it."""
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    """By the name of the side, as in :class:`_Pair`; the baseline is not among them."""
+    winner: str | None = None
+    """The side that is certainly better than all others, or the sides that are equal and better; None if there is none."""
+    is_equal: bool = False
+    """True if all sides are certainly equal."""
 
 
-def _direction(ratio: float, threshold: float) -> CaseDirection:
-    """Return the direction of a ratio that has no certain verdict."""
-    if abs(math.log(ratio)) <= math.log1p(threshold):
-        return "equal"
-    return "better" if ratio < 1 else "worse"
-
-
-def _threshold(comparison: Comparison, name: str) -> float:
-    """Return the relative difference of a metric up to which two values are called equal."""
-    threshold = comparison.threshold_of(name)
-    return NOTICEABLE if threshold is None else threshold
-
-
-def _overall(cases: Sequence[_Case]) -> float:
-    return math.exp(math.fsum(math.log(case.ratio) for case in cases) / len(cases))
-
-
-def _certain_of(cases: Sequence[_Case]) -> str:
-    """Return how many of some cases are certain, in brackets; empty if all are."""
-    certain = sum(case.is_certain for case in cases)
-    if certain == len(cases):
-        return ""
-    return f" ({certain or 'none'} of them certain)" if len(cases) > 1 else " (not certain)"
-
-
-def _compared(comparison: Comparison, metric: MetricInfo, cases: Sequence[_Case]) -> str:
-    sides: defaultdict[str, list[_Case]] = defaultdict(list)
-    for case in cases:
-        sides[candidate_name(comparison, case.row) or "the other"].append(case)
+def _cases(comparison: Comparison, metric: MetricInfo, pairs: Sequence[_Pair]) -> list[_Case]:
+    """Return every baseline of the sweep with its ranking."""
+    others: defaultdict[str, list[_Pair]] = defaultdict(list)
+    for pair in pairs:
+        others[pair.row.baseline_id or ""].append(pair)
+    planned = {row.baseline_id for row in comparison.rows if not row.is_baseline}
     base = baseline_text(comparison)
-    if len(sides) == 1:
-        ((other, found),) = sides.items()
-        text = _two_sides(comparison, metric, base, other, found)
-    else:
-        text = _many_sides(comparison, metric, base, sides)
-    if metric.name in STEPS:
-        return text
-    return f"By {metric_title(metric, comparison.rows)}, {text}"
+    cases = []
+    for row in sorted_rows(comparison):
+        if row.combination_id not in planned:
+            continue
+        found = others[row.combination_id]
+        if not found:
+            cases.append(_Case(row, None))
+            continue
+        names = {row.combination_id: base}
+        for pair in found:
+            names[pair.row.combination_id] = candidate_name(comparison, pair.row) or "the other"
+        ratios = {names[pair.row.combination_id]: pair.ratio for pair in found if pair.ratio is not None}
+        ranking = _ranked(comparison, [row, *(pair.row for pair in found)], metric)
+        is_equal = len(ranking.equal) == len(found)
+        winner = None
+        if not ranking.open and not is_equal:
+            best = {one.combination_id for one in (ranking.best, *ranking.equal)}
+            winner = _joined([name for id, name in names.items() if id in best])
+        cases.append(_Case(row, ranking, ratios, winner, is_equal))
+    return cases
 
 
-def _two_sides(  # noqa: PLR0912  # one sentence from left to right
-    comparison: Comparison, metric: MetricInfo, base: str, other: str, cases: Sequence[_Case]
-) -> str:
-    better = [case for case in cases if case.direction == "better"]
-    worse = [case for case in cases if case.direction == "worse"]
-    equal = len(cases) - len(better) - len(worse)
-    if equal == len(cases):
-        return _no_difference(comparison, metric, [base, other], cases, len(cases))
-    overall = _overall(cases)
-    if better and (overall < 1 or not worse):
-        winner, wins, loser, losses = other, better, base, worse
+def _compared(comparison: Comparison, metric: MetricInfo, cases: Sequence[_Case], pairs: Sequence[_Pair]) -> str:
+    """Return which side wins in how many cases, by how much, and how many cases are equal or undecided."""
+    base = baseline_text(comparison)
+    measured = [case for case in cases if case.ranking is not None]
+    sides = list(dict.fromkeys(name for case in measured for name in case.ratios))
+    wins: defaultdict[str, list[_Case]] = defaultdict(list)
+    for case in measured:
+        if case.winner is not None:
+            wins[case.winner].append(case)
+    equal = sum(case.is_equal for case in measured)
+    undecided = len(measured) - equal - sum(map(len, wins.values()))
+    who = _joined([base, *(sides or ["the other"])])
+    by = "" if metric.name in STEPS else f"By {metric_title(metric, comparison.rows)}, "
+    if not wins and not equal:
+        no = "no certain difference between" if len(sides) < 2 else "no certain winner among"
+        text = f"{by}{no if by else no.capitalize()} {who}{_in_cases(len(measured), len(cases))}"
+        return f"{text} ({_measured(metric, base, measured, pairs)})."
+    if wins:
+        parts = _winners(comparison, metric, wins, sides, len(cases))
     else:
-        winner, wins, loser, losses = base, worse, other, better
-    word, amount = _word(metric), _amount(metric, overall)
-    if len(cases) == 1:
-        text = f"{winner} is {amount} {word} than {loser}"
-        # Of several cases only one may have a result, as while a sweep runs.
-        if sum(candidate_name(comparison, row) == other for row in comparison.rows) > 1:
-            text += f" for {_place(comparison, cases[0].row)}"
-        return f"{text}."
-    are_some_certain = any(case.is_certain for case in cases)
-    text = f"{winner} is {word} than {loser} in {_of_all(len(wins), len(cases))} cases"
-    if are_some_certain:
-        text += _certain_of(wins)
-    if (winner == other) == (overall < 1):
-        text += f", {amount} overall"
-    losses = sorted(losses, key=lambda case: case.size, reverse=True)
-    if len(losses) > MOST_EXCEPTIONS:
-        text += f"; {loser} is {word} in {len(losses)}"
-        if are_some_certain:
-            text += _certain_of(losses)
-        text += f", at most {_amount(metric, losses[0].ratio)} (for {_place(comparison, losses[0].row)})"
-    else:
-        for position, case in enumerate(losses):
-            place = _place(comparison, case.row)
-            if position == 0:
-                text += f"; {loser} is {_amount(metric, case.ratio)} {word} for {place}"
-            else:
-                text += f" and {_amount(metric, case.ratio)} for {place}"
-            if are_some_certain:
-                text += _certain_of([case])
+        text = f"{who} are {'equally fast' if metric.name in STEPS else 'equal'}{_in_cases(equal, len(cases))}"
+        threshold = comparison.threshold_of(metric_of(measured[0].row, metric))
+        if threshold is not None and any(pair.cell.ratio_interval for pair in pairs):
+            text += f", within {percent(threshold)}"
+        parts, equal = [text], 0
     if equal:
-        text += f"; they are about equal in {counted(equal, 'case')}"
-    return f"{text}."
+        parts.append(f"equal in {equal}")
+    if undecided:
+        parts.append(f"{'undecided' if len(sides) == 1 else 'no certain winner'} in {undecided}")
+    if len(measured) < len(cases):
+        parts.append(f"{len(cases) - len(measured)} without a result")
+    return f"{by}{'; '.join(parts)}."
 
 
-def _no_difference(
-    comparison: Comparison, metric: MetricInfo, sides: Sequence[str], cases: Sequence[_Case], total: int
-) -> str:
-    """Return the finding where no case of ``total`` has a difference that counts."""
-    who = f"All {len(sides)}" if len(sides) > MOST_NAMES else f"{', '.join(sides[:-1])} and {sides[-1]}"
-    text = "equally fast" if metric.name in STEPS else "equal"
-    if total > 1:
-        text += f" in {_of_all(total, total)} cases"
-    if not all(case.is_certain for case in cases):
-        return f"{who} are about {text}."
-    threshold = comparison.threshold_of(metric_of(cases[0].row, metric))
-    if threshold is not None and cases[0].cell.ratio_interval:
-        text += f", within {percent(threshold)}"
-    return f"{who} are {text}."
+def _winners(
+    comparison: Comparison,
+    metric: MetricInfo,
+    wins: Mapping[str, Sequence[_Case]],
+    sides: Sequence[str],
+    total: int,
+) -> list[str]:
+    """Return the sides that win cases, the one that wins most first."""
+    base, word = baseline_text(comparison), _word(metric)
+    first, *others = sorted(wins, key=lambda name: -len(wins[name]))
+    cases = wins[first]
+    loser = base if first != base else sides[0]
+    side = first if first != base else loser
+    ratios = [case.ratios[side] for case in cases if side in case.ratios]
+    amount = f"{_amounts(metric, ratios)} " if ratios else ""
+    if len(sides) == 1:
+        text = f"{first} is {amount}{word} than {loser}{_in_cases(len(cases), total)}{_cost(comparison, metric, first)}"
+    else:
+        verb = "is" if first in (base, *sides) else "are"
+        text = f"{first} {verb} the {_word(metric, ending='est')} of {len(sides) + 1}{_in_cases(len(cases), total)}"
+        if first in sides:
+            text += f", {amount}{word} than {base}"
+    parts = [text]
+    for name in others:
+        place = f" ({_place(comparison, wins[name][0].row)})" if len(wins[name]) == 1 else ""
+        parts.append(f"{name} in {len(wins[name])}{place}")
+    return parts
 
 
-def _many_sides(  # noqa: PLR0912  # one sentence from left to right
-    comparison: Comparison, metric: MetricInfo, base: str, sides: dict[str, list[_Case]]
-) -> str:
-    """Return the finding of three or more sides; who wins a case is the one furthest below the baseline, else the baseline."""
-    by_baseline: defaultdict[str | None, dict[str, _Case]] = defaultdict(dict)
-    everything: list[_Case] = []
-    for name, cases in sides.items():
-        everything += cases
-        for case in cases:
-            by_baseline[case.row.baseline_id][name] = case
-    total = len(by_baseline)
-    if all(case.direction == "equal" for case in everything):
-        return _no_difference(comparison, metric, [base, *sides], everything, total)
-    wins: dict[str, list[_Case]] = {name: [] for name in (base, *sides)}
-    close: dict[str, Counter[str]] = {name: Counter() for name in wins}
-    """By winner: in how many of its cases another side is hardly behind."""
-    threshold = _threshold(comparison, metric_of(everything[0].row, metric))
-    for found in by_baseline.values():
-        better = [name for name, case in found.items() if case.direction == "better"]
-        winner = min(better, key=lambda name: found[name].ratio, default=base)
-        wins[winner].append(found[winner] if better else next(iter(found.values())))
-        ratios = {base: 1.0, **{name: case.ratio for name, case in found.items()}}
-        for name, ratio in ratios.items():
-            if name != winner and math.log(ratio / ratios[winner]) <= math.log1p(threshold):
-                close[winner][name] += 1
-    overall = {base: 1.0, **{name: _overall(cases) for name, cases in sides.items()}}
-    winner = min(wins, key=lambda name: (-len(wins[name]), overall[name]))
-    best = _word(metric, ending="est")
-    text = f"{winner} is the {best} of {len(overall)}"
-    if total > 1:
-        text += f" in {_of_all(len(wins[winner]), total)} cases"
-    if winner != base:
-        ratio, count = overall[winner], len(sides[winner])
-        text += f", {_amount(metric, ratio, ratio < 1)} {_word(metric, ratio < 1)} than {base}"
-        if total > 1:
-            text += " overall" if count == total else f" in the {count} that it has"
-        certain = sum(case.is_certain for case in sides[winner])
-        if certain < count and any(case.is_certain for case in everything):
-            text += f" (certain in {certain or 'none'} of {count} cases)" if count > 1 else " (not certain)"
-    for name, count in close[winner].most_common(MOST_EXCEPTIONS):
-        text += f"; {name} is within {percent(threshold)} of it"
-        if total > 1:
-            text += f" in {count}"
-    for name, cases in wins.items():
-        if name != winner and cases:
-            text += f"; {name} is the {best} in {len(cases)}"
-            if len(cases) == 1:
-                text += f" ({_place(comparison, cases[0].row)})"
-    last = max(overall, key=lambda name: overall[name])
-    if last not in (winner, base) and _direction(overall[last], NOTICEABLE) == "worse":
-        amount = f"{_amount(metric, overall[last], False)} {_word(metric, False)}"
-        text += f"; {last} is the {_word(metric, False, 'est')} overall, {amount} than {base}"
-    return f"{text}."
+def _measured(metric: MetricInfo, base: str, cases: Sequence[_Case], pairs: Sequence[_Pair]) -> str:
+    """Return what was measured where nothing is certain, e.g. ``measured: jax 1.7× faster, 1 round``."""
+    ratios: defaultdict[str, list[float]] = defaultdict(list)
+    for case in cases:
+        for name, ratio in case.ratios.items():
+            ratios[name].append(ratio)
+    if not ratios:
+        return "a value is zero"
+    overall = {name: math.exp(math.fsum(map(math.log, found)) / len(found)) for name, found in ratios.items()}
+    name = min(overall, key=lambda side: overall[side])
+    if len(overall) == 1 and overall[name] > 1:
+        text = f"{base} {_amount(metric, overall[name])} {_word(metric)}"
+    else:
+        text = f"{name} {_amount(metric, overall[name], overall[name] <= 1)} {_word(metric, overall[name] <= 1)}"
+        if len(overall) > 1:
+            text += f" than {base}"
+    average = " on average" if len(cases) > 1 else ""
+    rounds = min(min(len(pair.cell.measurement.rounds), pair.cell.base_rounds or 0) for pair in pairs)
+    few = f", {counted(rounds, 'round')}" if 0 < rounds < MIN_ROUNDS else ""
+    return f"measured: {text}{average}{few}"
+
+
+def _cost(comparison: Comparison, metric: MetricInfo, winner: str) -> str:
+    """Return how the winner of two sides differs in accuracy, and in parameters if models are compared; exact values only."""
+    texts = []
+    is_base = winner == baseline_text(comparison)
+    for name in (_ACCURACY, _PARAMETERS):
+        if name == metric.name:
+            continue
+        cells = [
+            row.cells[name] for row in comparison.rows if not row.is_baseline and row.has_values and name in row.cells
+        ]
+        verdicts = {cell.verdict for cell in cells}
+        differences = {(cell.measurement.value, cell.base) for cell in cells}
+        if len(differences) != 1 or not verdicts <= set(CERTAIN):
+            continue
+        value, base = differences.pop()
+        if value is None or base is None:
+            continue
+        if is_base:
+            value, base = base, value
+        if name == _ACCURACY and verdicts != {"same"}:
+            texts.append(f"accuracy {100 * (value - base):+.2g} points".replace("-", "−"))
+        elif name == _ACCURACY and MODEL_AXIS in comparison.baseline:
+            texts.append("the same accuracy")
+        elif name == _PARAMETERS and MODEL_AXIS in comparison.baseline and value > 0 and base > 0 and value != base:
+            factor = max(value / base, base / value)
+            size = f"{factor:.1f}×" if factor >= FACTOR else f"{100 * abs(value / base - 1):.2g}%"
+            texts.append(f"{size} {'smaller' if value < base else 'larger'}")
+    return "".join(f", {text}" for text in texts)
 
 
 def _place(comparison: Comparison, row: Row) -> str:
@@ -483,30 +546,57 @@ def _place(comparison: Comparison, row: Row) -> str:
     return where(row, [axis for axis in varying if axis not in comparison.baseline]) or where(row, varying)
 
 
-def _sides_without_results(comparison: Comparison) -> list[str]:
-    if not comparison.baseline:
-        return []
+def _best_table(comparison: Comparison, metric: MetricInfo, cases: Sequence[_Case]) -> BestTable | None:
+    """Return the best side of each case."""
+    axes = [axis for axis in comparison.varying_axes() if axis not in comparison.baseline]
+    if len(cases) < 2 or not axes:
+        return None
+    names = {row.combination_id: candidate_name(comparison, row) for row in comparison.rows}
+    lines = []
+    for case in cases:
+        place = [axis_text(case.row.axes.get(axis)) for axis in axes]
+        lines.append((*place, *_best_cells(metric, case.ranking, names)))
+    return BestTable(_best_head(comparison, metric, axes), tuple(lines))
+
+
+def _best_head(comparison: Comparison, metric: MetricInfo, axes: Sequence[str]) -> tuple[str, ...]:
+    titles = [axis_title(axis, comparison.axes) for axis in axes]
+    value = metric_title(metric, comparison.rows)
+    if metric.name in STEPS and len({is_training(row) for row in comparison.rows if row.has_values}) > 1:
+        value = "time of a step"
+    return (*titles, _word(metric, ending="est"), value, "next")
+
+
+def _best_cells(metric: MetricInfo, ranking: _Ranking | None, names: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the name of the best row, its value, and how far the next one is behind; ``~`` marks what is not certain."""
+    if ranking is None or ranking.second is None:
+        return MISSING, MISSING, "nothing to compare"
+    best, second = ranking.best, ranking.second
+    behind = names[second.combination_id]
+    value, other = _value(best, metric), _value(second, metric)
+    if second in ranking.equal:
+        behind += ", equal"
+    elif value and other and value / other > 0 and value != other:
+        behind += f", {_amount(metric, value / other, False)} {_word(metric, False)}"
+    mark = f" {UNCLEAR}" if ranking.open else ""
+    return f"{names[best.combination_id]}{mark}", _text(best, metric), f"{behind}{mark}"
+
+
+def _sides_without_results(comparison: Comparison) -> str:
+    """Return a sentence that names the sides of which no row has a result; empty if there are none."""
+    if not comparison.baseline or comparison.against is not None:
+        return ""
     sides: defaultdict[str, list[Row]] = defaultdict(list)
     for row in comparison.rows:
         sides[candidate_name(comparison, row)].append(row)
-    sentences = []
-    for name, rows in sides.items():
-        if name and not any(row.has_values for row in rows):
-            statuses = Counter(row.status for row in rows)
-            counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
-            sentences.append(f"{name} has no result ({counts}).")
-    return sentences
+    names = [name for name, rows in sides.items() if name and not any(row.has_values for row in rows)]
+    return f"No result: {first_few(names, MOST_NAMES)}." if names else ""
 
 
 # A comparison with another sweep
 
 
-def _since(
-    comparison: Comparison,
-    metric: MetricInfo | None,
-    cases: Sequence[_Case],
-    without_ratio: Sequence[tuple[Row, Cell]],
-) -> list[str]:
+def _since(comparison: Comparison, metric: MetricInfo | None, pairs: Sequence[_Pair]) -> list[str]:
     """Return what changed since another sweep; only verdicts count."""
     assert comparison.against is not None
     day = one_line(comparison.against.created)
@@ -518,35 +608,39 @@ def _since(
         day = f"{then.day} {then:%B}"
         if not comparison.created.startswith(f"{then.year}-"):
             day += f" {then.year}"
-    if metric is None or not (cases or without_ratio):
+    if metric is None or not pairs:
         return [f"No combination can be compared with {one_line(comparison.against.label)} of {day}."]
     tell = combination_namer(comparison)
-    certain = [case for case in cases if case.is_certain]
+    compared = [pair for pair in pairs if pair.ratio is not None]
     parts = []
-    for direction in ("worse", "better"):
-        found = [case for case in certain if case.direction == direction]
-        if not found:
+    verdicts: tuple[Verdict, ...] = ("worse", "better")
+    for verdict in verdicts:
+        ratios = [(pair.ratio, pair.row) for pair in pairs if pair.cell.verdict == verdict and pair.ratio is not None]
+        if not ratios:
             continue
-        most = max(found, key=lambda case: case.size)
-        name, word = tell(most.row.axes), _word(metric, direction == "better")
-        amount = _amount(metric, most.ratio, direction == "better")
-        if len(found) == 1:
+        ratio, row = max(ratios, key=lambda found: abs(math.log(found[0])))
+        name, word = tell(row.axes), _word(metric, verdict == "better")
+        amount = _amount(metric, ratio, verdict == "better")
+        if len(ratios) == 1:
             parts.append(f"{name} is {amount} {word}")
         else:
-            parts.append(f"{len(found)} of {len(cases)} combinations are {word}, at most {amount} ({name})")
+            parts.append(f"{len(ratios)} of {len(compared)} combinations are {word}, at most {amount} ({name})")
     unit = text_unit(metric.name, metric.unit)
-    for row, cell in without_ratio[:MOST_EXCEPTIONS]:
-        assert cell.base is not None  # for it has a verdict
-        assert cell.measurement.value is not None
-        change = f"{rounded(cell.base, unit)} → {rounded(cell.measurement.value, unit)}"
-        parts.append(f"{tell(row.axes)} is {cell.verdict} ({change})")
+    without_ratio = [pair for pair in pairs if pair.ratio is None]
+    for pair in without_ratio[:MOST_EXCEPTIONS]:
+        assert pair.cell.base is not None  # for it has a verdict
+        assert pair.cell.measurement.value is not None
+        change = f"{rounded(pair.cell.base, unit)} → {rounded(pair.cell.measurement.value, unit)}"
+        parts.append(f"{tell(pair.row.axes)} is {pair.cell.verdict} ({change})")
     if len(without_ratio) > MOST_EXCEPTIONS:
         parts.append(f"{len(without_ratio) - MOST_EXCEPTIONS} more differ so from a value that is zero or negative")
-    if not parts:
-        parts.append(_unchanged(metric, len(cases), are_all_certain=len(certain) == len(cases)))
     subject = "" if metric.name in STEPS else f"by {metric_title(metric, comparison.rows)}, "
-    sentences = [f"Since {day}: {subject}{'; '.join(parts)}."]
-    return sentences + _other_metrics(comparison, metric)
+    if not parts:
+        subject = ""
+        change = "no change" if all(pair.is_certain for pair in compared) else "no certain change"
+        of = "time of a training step" if metric.name == STEPS[0] else metric_title(metric, comparison.rows)
+        parts.append(f"{change} in {of} ({counted(len(compared), 'combination')})")
+    return [f"Since {day}: {subject}{'; '.join(parts)}.", *_other_metrics(comparison, metric)]
 
 
 def _other_metrics(comparison: Comparison, metric: MetricInfo) -> list[str]:
@@ -558,10 +652,15 @@ def _other_metrics(comparison: Comparison, metric: MetricInfo) -> list[str]:
             continue
         cells = [row.cells[info.name] for row in comparison.rows if info.name in row.cells]
         title = metric_title(info, comparison.rows)
-        worse_count = sum(cell.verdict == "worse" for cell in cells)
+        found = [cell for cell in cells if cell.verdict == "worse"]
+        ratios = {cell.ratio for cell in found}
         apart_count = sum(cell.verdict_reason in ("different_data", "different_unit") for cell in cells)
-        if worse_count:
-            worse.append(f"{title} in {worse_count}")
+        if found:
+            ratio = ratios.pop() if len(ratios) == 1 else None
+            amount = ""
+            if ratio is not None and ratio > 0:  # one change that every row shows
+                amount = f" {_amount(info, ratio, False)} {_word(info, False)}"
+            worse.append(f"{title}{amount} in {len(found)}")
         if apart_count:
             apart.append(f"{title} in {apart_count}")
     if worse:
@@ -569,17 +668,6 @@ def _other_metrics(comparison: Comparison, metric: MetricInfo) -> list[str]:
     if apart:
         sentences.append(f"Not comparable: {', '.join(apart)}.")
     return sentences
-
-
-def _unchanged(metric: MetricInfo, count: int, are_all_certain: bool) -> str:
-    """Return that no combination of ``count`` differs by a metric; other metrics may have changed."""
-    has_changed = "has changed" if are_all_certain else "is certain to have changed"
-    if metric.name not in STEPS:
-        text = f"nothing {has_changed}"
-        return f"{text} in {count} combinations" if count > 1 else text
-    subject = "the time of a training step" if metric.name == STEPS[0] else "the latency"
-    text = f"{subject} {has_changed.replace(' ', ' not ', 1)}"
-    return f"{text} in any of {count} combinations" if count > 1 else text
 
 
 def _gone(comparison: Comparison) -> list[str]:
@@ -605,91 +693,158 @@ def _gone(comparison: Comparison) -> list[str]:
     return sentences
 
 
-# Nothing is compared: the best values
+# Nothing is compared with a baseline: the best values
 
 
-def _qualifying(comparison: Comparison, metric: MetricInfo | None) -> str:
-    """Return how many combinations fulfil all conditions, and the best of them."""
+def _fulfilling(comparison: Comparison, metric: MetricInfo | None) -> tuple[str, BestTable | None]:
+    """Return the best combination that fulfils the constraints, with what it gains; and the best one of each model.
+
+    Where the time of a step is constrained, the best is the one with the highest throughput.
+    """
+    conditions = " and ".join(map(one_line, comparison.constraints))
     total = len(comparison.rows)
-    good = [row for row in comparison.rows if row.has_values and not row.misses]
+    good = [
+        row for row in comparison.rows if row.has_values and not row.misses and not _has_wrong_outputs(comparison, row)
+    ]
     if not good:
-        conditions = "; ".join(map(one_line, comparison.constraints))
-        return f"None of {total} combinations fulfils all conditions ({conditions})."
-    text = f"{len(good)} of {total} combinations {'fulfils' if len(good) == 1 else 'fulfil'} all conditions"
+        return f"None of {total} combinations fulfils {conditions}.", None
+    infos = {info.name: info for info in comparison.metrics}
+    if any(info.name in STEPS or info.name.startswith("latency/p") for info in named_metrics(comparison)):
+        metric = infos.get(SAMPLES_PER_S, metric)
+    fulfil = "fulfils it" if len(good) == 1 else "fulfil it"
+    if len(comparison.constraints) > 1 or " and " in conditions:
+        fulfil = fulfil.replace("it", "them")
+    share = f"{len(good)} of {total} combinations {fulfil}"
+    rows = [row for row in good if metric is not None and _value(row, metric) is not None]
     uncertain = uncertain_selection(comparison)
-    count = sum(row.combination_id in uncertain for row in good)
-    if count:
-        text += " (not certain)" if len(good) == 1 else f" ({count} of them not certain)"
-    if metric is not None:
-        best, value = _best_of(good, metric)
-        if best is not None:
-            superlative = _word(metric, ending="est")
-            if metric.name not in STEPS:
-                superlative += f" {metric_title(metric, comparison.rows)}"
-            text += f"; the {superlative} of them is {value} ({_name(comparison, best)})"
+    doubtful = sum(row.combination_id in uncertain for row in good)
+    if doubtful:
+        share += ", which is not certain" if len(good) == 1 else f", {doubtful} of them not certainly"
+    if metric is None or not rows:
+        return f"{share} ({conditions}).", None
+    ranking = _ranked(comparison, rows, metric)
+    best, title = ranking.best, metric_title(metric, comparison.rows)
+    text = f"Best {title} with {conditions}: {_name(comparison, best)} – {_text(best, metric)}"
+    cell = best.cells[metric_of(best, metric)]
+    if best.baseline_id is not None and not best.is_baseline and cell.ratio:
+        ratio = cell.ratio if metric.better == "lower" else 1 / cell.ratio
+        if cell.verdict in ("better", "worse"):
+            is_better = cell.verdict == "better"
+            text += f", {_amount(metric, ratio, is_better)} {_word(metric, is_better)} than {baseline_text(comparison)}"
+        elif cell.verdict != "same":
+            text += f", not certain to differ from {baseline_text(comparison)}"
+    finding = f"{text}; {share}.{_rivals(comparison, ranking)}"
+    return finding, _table_of_groups(comparison, metric, rows, [MODEL_AXIS])
+
+
+def _single(comparison: Comparison, row: Row) -> str:
+    """Return what was measured of the only combination."""
+    figures: list[str] = []
+    for info in called_metrics(comparison):
+        if value_of(row, info.name) is not None and len(figures) < MOST_NAMES:
+            text = value_text(row.cells[info.name].measurement, with_interval=False)
+            figures.append(f"{metric_title(info, comparison.rows)} {text}")
+    if not figures:
+        return "The combination was measured; no metric has a value."
+    return f"{where(row, comparison.axes) or 'the model'}: {', '.join(figures)}."
+
+
+def _slowest_layers(comparison: Comparison, rows: Sequence[Row]) -> str:
+    """Return the slowest layer of the first combinations, with its share of the forward."""
+    texts = []
+    for row in rows:
+        cell = row.cells.get(_SLOWEST_LAYER)
+        if cell is None or cell.measurement.value is None:
+            continue
+        seconds, detail = cell.measurement.value, cell.measurement.detail
+        text = f"{one_line(str(detail.get('layer')))} takes {rounded(seconds, 's')}"
+        forward_s = detail.get("forward")
+        if isinstance(forward_s, int | float) and forward_s > 0:
+            share = f"{100 * seconds / forward_s:.0f}%"
+            text = f"{one_line(str(detail.get('layer')))} takes {share} of the forward"
+            text += f" ({rounded(seconds, 's')} of {rounded(forward_s, 's')})"
+        texts.append(text if len(rows) == 1 else f"{_name(comparison, row)}: {text}")
+    return f"{first_few(texts, MOST_EXCEPTIONS, '; ')}."
+
+
+def comparison_metric(comparison: Comparison, name: str) -> MetricInfo:
+    """Return a metric of a comparison by its name."""
+    return next(info for info in comparison.metrics if info.name == name)
+
+
+def _scaling(comparison: Comparison, metric: MetricInfo) -> str:
+    """Return how throughput and the time of a step change with the batch size, the only axis."""
+    info = comparison_metric(comparison, SAMPLES_PER_S)
+    known = [row for row in sorted_rows(comparison) if _value(row, info) is not None]
+    best = best_row(known, SAMPLES_PER_S, "higher")
+    assert best is not None  # some row has a value
+    first = known[0]
+    text = f"Highest throughput: {_text(best, info)} at batch_size {axis_text(best.axes.get(BATCH_AXIS))}"
+    if best is not first:
+        ratio = (_value(best, info) or 0.0) / (_value(first, info) or math.nan)
+        if _verdict(comparison, best, first, info) == "better":
+            text += f", {_amount(info, ratio)} that of {axis_text(first.axes.get(BATCH_AXIS))}"
+        else:
+            text += f", measured {_amount(info, ratio)} that of {axis_text(first.axes.get(BATCH_AXIS))} (not certain)"
+    if all(_value(row, metric) is not None for row in known) and metric is not info:
+        text += f"; {metric_title(metric, comparison.rows)} {_text(first, metric)} to {_text(known[-1], metric)}"
     return f"{text}."
 
 
-def _best(comparison: Comparison, metric: MetricInfo | None) -> str:
-    """Return the best values where nothing is compared."""
-    measured = [row for row in comparison.rows if row.has_values]
-    if metric is None:
-        if len(comparison.rows) == 1:
-            return "The combination was measured; no metric has a better direction."
-        count = f"{len(measured)} of {len(comparison.rows)} combinations"
-        return f"{count} were measured; no metric has a better direction."
+def _lowest(comparison: Comparison, metric: MetricInfo, rows: Sequence[Row]) -> tuple[str, BestTable | None]:
+    """Return the best values where nothing is compared with a baseline, and those of each group of rows that are alike."""
     if metric.name in STEPS:
-        training = [row for row in measured if is_training(row) and value_of(row, STEPS[0]) is not None]
-        inference = [row for row in measured if not is_training(row) and value_of(row, STEPS[1]) is not None]
+        training = [row for row in rows if is_training(row) and value_of(row, STEPS[0]) is not None]
+        inference = [row for row in rows if not is_training(row) and value_of(row, STEPS[1]) is not None]
         found = {"latency": inference, "time of a training step": training}
     else:
-        found = {metric_title(metric, comparison.rows): measured}
+        found = {metric_title(metric, comparison.rows): [row for row in rows if _value(row, metric) is not None]}
     parts = []
-    for title, rows in found.items():
-        best, value = _best_of(rows, metric)
-        if best is None:
+    for title, known in found.items():
+        if not known:
             continue
-        name = _name(comparison, best)
-        word = "lowest" if metric.better == "lower" else "highest"
-        if len(rows) == 1:
+        if len(known) == 1:
             verb = "are" if title.endswith("s") and metric.unit != "s" else "is"
-            parts.append(f"the {title} of {name} {verb} {value}")
-        elif metric.unit == "s":
-            parts.append(f"the {word} {title} is {value} ({name})")
-        elif len({_value(row, metric) for row in rows}) == 1:
-            parts.append(f"by {title}, all {len(rows)} combinations are equal ({value})")
+            parts.append(f"the {title} of {_name(comparison, known[0])} {verb} {_text(known[0], metric)}")
+        elif len({_value(row, metric) for row in known}) == 1:
+            parts.append(f"equal {title} in all {len(known)} combinations: {_text(known[0], metric)}")
         else:
-            parts.append(f"by {title}, the {word} value is {value} ({name})")
+            ranking = _ranked(comparison, known, metric)
+            word = "lowest" if metric.better == "lower" else "highest"
+            measured = " measured" if ranking.open else ""
+            parts.append(f"{word}{measured} {title}: {_text(ranking.best, metric)} ({_name(comparison, ranking.best)})")
+    axes = [axis for axis in ("mode", MODEL_AXIS, BATCH_AXIS) if axis in comparison.varying_axes()]
+    if len(axes) == len(comparison.varying_axes()):
+        axes = [axis for axis in axes if axis != MODEL_AXIS]
+    known = [row for row in rows if _value(row, metric) is not None]
     text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:]}.", _table_of_groups(comparison, metric, known, axes)
 
 
-def _best_of(rows: Sequence[Row], metric: MetricInfo) -> tuple[Row | None, str]:
-    """Return the best of some rows with its value as text; None and an empty text if no row has a value."""
-    best: Row | None = None
-    best_value = 0.0
-    for row in rows:
-        value = _value(row, metric)
-        if value is None:
-            continue
-        is_better = value < best_value if metric.better == "lower" else value > best_value
-        if best is None or is_better:
-            best, best_value = row, value
-    if best is None:
-        return None, ""
-    return best, value_text(best.cells[metric_of(best, metric)].measurement, with_interval=False)
-
-
-def _name(comparison: Comparison, row: Row) -> str:
-    """Return the varying axes of a row, or its model where nothing varies."""
-    return where(row, comparison.varying_axes()) or axis_text(row.axes.get(MODEL_AXIS, "the model"))
+def _table_of_groups(
+    comparison: Comparison, metric: MetricInfo, rows: Sequence[Row], axes: Sequence[str]
+) -> BestTable | None:
+    """Return the best of each group of rows with the same values of some axes; None if there is one group, or nothing to choose."""
+    ids = {row.combination_id for row in rows}
+    groups: defaultdict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in sorted_rows(comparison):
+        if row.combination_id in ids:
+            groups[tuple(axis_text(row.axes.get(axis)) for axis in axes)].append(row)
+    others = [axis for axis in comparison.varying_axes() if axis not in axes]
+    if len(groups) < 2 or not others or max(map(len, groups.values())) < 2:
+        return None
+    names = {row.combination_id: where(row, others) for row in rows}
+    lines = []
+    for place, members in groups.items():
+        lines.append((*place, *_best_cells(metric, _ranked(comparison, members, metric), names)))
+    return BestTable(_best_head(comparison, metric, axes), tuple(lines))
 
 
 # Confidence and advice
 
 
-def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confidence, tuple[str, ...]]:
-    open_cells = [case.cell for case in cases if not case.is_certain]
+def _confidence(comparison: Comparison, pairs: Sequence[_Pair]) -> tuple[Confidence, tuple[str, ...]]:
+    open_cells = [pair.cell for pair in pairs if not pair.is_certain]
     if not open_cells:
         return "high", ()
     codes = Counter(cell.verdict_reason for cell in open_cells)
@@ -710,15 +865,15 @@ def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confide
             continue
         others -= codes[code]
         share = ""
-        if codes[code] < len(cases) and code not in ("different_environment", "no_threshold"):
-            share = f" in {codes[code]} of {len(cases)}"
+        if codes[code] < len(pairs) and code not in ("different_environment", "no_threshold"):
+            share = f" in {codes[code]} of {len(pairs)}"
         reasons.append(text + share)
     if others:
         reasons.append(f"{others} not certain")
     noisy = _noisy_rows(comparison)
     if noisy:
         reasons.append(counted(noisy, "noisy row"))
-    is_half_certain = 2 * len(open_cells) <= len(cases)
+    is_half_certain = 2 * len(open_cells) <= len(pairs)
     return "medium" if is_half_certain else "low", tuple(reasons)
 
 
@@ -727,53 +882,62 @@ def _noisy_rows(comparison: Comparison) -> int:
     return sum(any(warning.code in NOISE for warning in all_warnings(row)) for row in comparison.rows)
 
 
-def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:  # noqa: PLR0911  # one for each kind of advice
+def _advice(comparison: Comparison, pairs: Sequence[_Pair]) -> str:  # noqa: PLR0911  # one for each kind of advice
     """Return what would make more of the differences certain; empty if all are."""
-    open_cases = [case for case in cases if not case.is_certain]
-    codes = Counter(case.cell.verdict_reason for case in open_cases)
+    open_pairs = [pair for pair in pairs if not pair.is_certain]
+    codes = Counter(pair.cell.verdict_reason for pair in open_pairs)
     protocol = comparison.protocol
     if comparison.running is not None:
         return "The sweep continues; sweeprof report DIR shows its present state."
     if any(row.is_incomplete for row in comparison.rows):
         return "Measure what is missing: resume=last."
     if codes["too_few_rounds"] or codes["no_threshold"]:
-        is_other_side = all(len(case.cell.measurement.rounds) >= MIN_ROUNDS for case in open_cases)
+        is_other_side = all(len(pair.cell.measurement.rounds) >= MIN_ROUNDS for pair in open_pairs)
         subject = "Measure the other sweep" if comparison.against is not None and is_other_side else "Run"
         return f"{subject} again with protocol=default."
     if codes["interval_crosses_threshold"] and protocol.get("budget"):
-        return _with_another_hour(comparison, cases)
+        return _with_another_hour(comparison, pairs)
     if codes["interval_crosses_threshold"]:
-        again = "again with protocol=decide"
-        if comparison.against is not None or any(protocol.get("decide") or ()):
-            rounds = 2 * max(protocol.get("rounds") or [MIN_ROUNDS])
-            again = f"again with protocol.rounds={min(MOST_SEQUENTIAL_ROUNDS, rounds)}"
-        return f"Wait until the machine is idle and run {again}." if _noisy_rows(comparison) else f"Run {again}."
+        if comparison.against is None and not any(protocol.get("decide") or ()):
+            again = "Run again with protocol=decide."
+        else:
+            crossing = [pair for pair in open_pairs if pair.cell.verdict_reason == "interval_crosses_threshold"]
+            needed = [pair.cell.rounds_needed or MOST_ROUNDS + 1 for pair in crossing]
+            if min(needed) > MOST_SEQUENTIAL_ROUNDS:
+                return "At this noise level more rounds would not help: quiet the machine first."
+            rounds = min(max(needed), MOST_SEQUENTIAL_ROUNDS)
+            again = f"Run again with protocol.rounds={rounds}."
+        if _noisy_rows(comparison):
+            return f"Quiet the machine first. {again}"
+        return again
     if codes["different_environment"]:
-        apart = next(case.row for case in cases if case.cell.verdict_reason == "different_environment")
+        apart = next(pair.row for pair in open_pairs if pair.cell.verdict_reason == "different_environment")
         text = same_environment(apart)
         return f"{text[:1].upper()}{text[1:]}."
     return ""
 
 
-def _advice_without_cases(comparison: Comparison) -> str:
-    """Return why verdicts cannot end the rounds of a sweep, if they should: its combinations have no baseline among them."""
-    axes = comparison.varying_axes()
+def _advice_without_pairs(comparison: Comparison) -> str:
+    """Return how to name a baseline, if there is none among the combinations; empty where the batch size alone varies."""
+    axes = [axis for axis in comparison.varying_axes() if axis != BATCH_AXIS]
     is_compared = comparison.against is not None or any(axis in comparison.baseline for axis in axes)
-    if is_compared or not any(comparison.protocol.get("decide") or ()):
+    if is_compared or comparison.running is not None:
         return ""
     if not axes:
-        return "Nothing is compared, because there is one combination: protocol=default measures five rounds of it."
-    axis = next((axis for axis in axes if axis not in (MODEL_AXIS, "batch_size")), axes[0])
+        if len(comparison.rows) == 1 and any(comparison.protocol.get("decide") or ()):
+            return "Nothing is compared, because there is one combination: protocol=default measures five rounds of it."
+        return ""
+    axis = next((axis for axis in axes if axis not in (MODEL_AXIS, "mode")), axes[0])
     example = f"compare.baseline={{{one_line(axis)}: {axis_text(comparison.rows[0].axes.get(axis))}}}"
-    return f"Nothing is compared, because no combination has a baseline among the others: name one, such as {example}."
+    return f"For ratios and verdicts name a baseline, such as '{example}'."
 
 
-def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
+def _with_another_hour(comparison: Comparison, pairs: Sequence[_Pair]) -> str:
     """Return how many of the comparisons that are not decided further rounds would decide, the shortest first, within an hour."""
     rows = {row.combination_id: row for row in comparison.rows}
     costs = []
-    for case in cases:
-        needed, row = case.cell.rounds_needed, case.row
+    for pair in pairs:
+        needed, row = pair.cell.rounds_needed, pair.row
         if needed is not None and needed <= row.most_rounds and row.rounds_complete < row.most_rounds:
             base = rows.get(row.baseline_id or "")
             round_s = row.round_s + (base.round_s if base else 0.0)
@@ -784,7 +948,7 @@ def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
         if spent > HOUR_S:
             break
         decided += 1
-    open_count = sum(not case.is_certain for case in cases)
+    open_count = sum(not pair.is_certain for pair in pairs)
     if not decided:
         return "Another hour would not settle it." if open_count == 1 else "Another hour would settle none of them."
     which = "it" if open_count == 1 else f"about {decided} of the {open_count} that are not decided"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -19,6 +19,7 @@ from sweeprof.report.markdown import Comment, code_block, row_cells, sanitised
 from sweeprof.report.summary import (
     against_lines,
     combination_namer,
+    conditions,
     environment_items,
     footnotes,
     headline,
@@ -71,7 +72,7 @@ class Changes:
     counts: dict[str, int]
     """Verdicts and kinds of changes, how many of each."""
     remarks: tuple[str, ...]
-    """Protocol, thresholds, how many tests, and what to expect of them."""
+    """Conditions, protocol, thresholds, how many tests, and what to expect of them."""
 
     def of(self, kinds: Sequence[str]) -> list[SweepChange]:
         """The changes of these kinds."""
@@ -107,7 +108,7 @@ def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
             changes.append(SweepChange("missing", "all", info.name, title, "measured", "not measured"))
     changes.sort(key=lambda change: KINDS.index(change.kind))
     counts.update(change.kind for change in changes)
-    remarks = filter(None, (protocol_text(new, with_intervals=False), tests_text(new)))
+    remarks = filter(None, (conditions(new), protocol_text(new, with_intervals=False), tests_text(new)))
     return Changes(answer(new), tuple(against_lines(new)), tuple(changes), dict(counts), tuple(remarks))
 
 
@@ -160,8 +161,31 @@ def changes_headline(changes: Changes) -> str:
     return ", ".join(f"{changes.counts[kind]} {kind.replace('_', ' ')}" for kind in ordered)
 
 
-def print_changes(changes: Changes, title: str, out: Console) -> None:
-    """Print the answer in words, then what changed, what is worse first."""
+def gate_text(changes: Changes, failing: Sequence[str]) -> str:
+    """Return whether a comparison passes that fails on some kinds of changes, as a sentence; empty if it fails on none."""
+    if not failing:
+        return ""
+    kinds = " or ".join(kind.replace("_", " ") for kind in failing)
+    count = len(changes.of(failing))
+    return f"Failed: {counted(count, 'change')} {kinds}." if count else f"Passed: no change {kinds}."
+
+
+def grouped(changes: Sequence[SweepChange]) -> list[SweepChange]:
+    """Return the changes, with the same change of several combinations as one."""
+    names: dict[SweepChange, list[str]] = {}
+    for change in changes:
+        names.setdefault(replace(change, axes=""), []).append(change.axes)
+    found = []
+    for change, axes in names.items():
+        found.append(replace(change, axes=axes[0] if len(axes) == 1 else f"{len(axes)} combinations"))
+    return found
+
+
+def print_changes(changes: Changes, title: str, out: Console, failing: Sequence[str] = ()) -> None:
+    """Print the answer in words, then what changed, what is worse first; ``failing``: the kinds of changes that are failures."""
+    gate = gate_text(changes, failing)
+    if gate:
+        out.print(Text(gate, style="bold red" if changes.of(failing) else "bold green"))
     out.print(Text(changes.answer.finding, style="bold"))
     out.print(Text(changes.answer.rest))
     out.print(Text(title), soft_wrap=True)
@@ -176,7 +200,7 @@ def print_changes(changes: Changes, title: str, out: Console) -> None:
         table = Table(box=None, show_header=False, pad_edge=False)
         for _ in range(5):
             table.add_column(overflow="fold")
-        for change in found:
+        for change in grouped(found):
             table.add_row(*map(Text, change_cells(change)))
         out.print(table)
     out.print()
@@ -191,16 +215,20 @@ def change_cells(change: SweepChange) -> tuple[str, ...]:
     return (change.axes, change.title, f"{change.before} → {change.now}", change.ratio, why)
 
 
-def markdown(changes: Changes, title: str) -> str:
+def markdown(changes: Changes, title: str, failing: Sequence[str] = ()) -> str:
     """The same as GitHub Markdown, short enough for a comment or the summary of a job."""
     comment = Comment("the file of `--json`")
+    gate = gate_text(changes, failing)
+    if gate:
+        comment.add(f"### {gate}")
     comment.add(f"**{sanitised(changes.answer.finding, 2000)}** {sanitised(changes.answer.rest, 2000)}")
     comment.add(f"{sanitised(title, 300)}: {changes_headline(changes)}.")
     comment.add("\n".join(f"- {sanitised(line, 300)}" for line in changes.lines))
     for line in changes.remarks:
         comment.add(sanitised(line, 1000))
     names = ("change", "combination", "metric", "before → now", "ratio", "why")
-    rows = [(change.kind, *(sanitised(cell, 300) for cell in change_cells(change))) for change in changes.changes]
+    shown = grouped(changes.changes)
+    rows = [(change.kind, *(sanitised(cell, 300) for cell in change_cells(change))) for change in shown]
     head = [(name, name == "ratio") for name in names]
     comment.table("What changed", head, rows, fold=False)
     return comment.text()
@@ -283,10 +311,13 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     words = answer(comparison)
     # The counts are in the title.
     comment.add(sanitised(" ".join(filter(None, (words.finding, words.certainty, words.advice))), 2000))
-    protocol = [sanitised(protocol_text(comparison), 1000)]
+    protocol = [sanitised(conditions(comparison), 1000), sanitised(protocol_text(comparison), 1000)]
     if comparison.against or comparison.baseline:
         protocol.insert(0, f"Compared with {sanitised(baseline_text(comparison))}")
     comment.add(" · ".join(filter(None, protocol)))
+    if words.best is not None:
+        best = [list(map(sanitised, line)) for line in words.best.lines]
+        comment.table("Best", _left(*map(sanitised, words.best.head)), best, _MOST, fold=False)
     now = "now" if comparison.against else "this"
     head = [*_left("combination", "metric"), (sanitised(baseline_text(comparison)), True), (now, True), ("ratio", True)]
     worse = [_cells(change) for change, _ in figures if change.kind == "worse"]

@@ -10,6 +10,7 @@ from typing import Literal
 
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
 from sweeprof.results.compared_rows import Comparison, Row, is_training, value_of
+from sweeprof.results.constraints import named_metrics
 from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import FURTHER_TITLES, HEADLINE, Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Warning
@@ -20,7 +21,7 @@ from sweeprof.text import axis_number, axis_text, one_line
 UNCLEAR = "~"
 """Marks a ratio whose verdict is undecided; the footnotes give the reason."""
 
-_NAMES = ("layer", "operator", "line")
+_NAMES = ("layer", "operator", "line", "slowest")
 """Details that name what a value is of."""
 _COUNTS = ("n", "steps", "steps per sample")
 _HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
@@ -134,8 +135,8 @@ def detail_text(measurement: Measurement) -> str:
 
 MODEL_AXIS = "model"
 
-_FEW, _FILLING_RANK = 4, 7
-_RATIO_RANK, _USER_RANK, _WITHOUT_VALUES_RANK = 2, 5, 11
+_FEW = 4
+"""Of headline metrics: a table with fewer shows all that have a value."""
 _BUILT_IN = (
     "params",
     "size",
@@ -150,9 +151,11 @@ _BUILT_IN = (
     "quality",
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""
+_AFTER_OWN = ("params/total", "compute/macs_per_sample", "compute/macs", "throughput/samples_per_s")
+"""The user's own metrics stand before the first of these."""
 _ONE_MINUS_ACCURACY = "quality/error"
 """Built-in, but no headline metric: shown only where there are few others."""
-_WHERE_ANY = (
+_UNEXPECTED = (
     "latency/iteration",
     "latency/backward",
     "latency/update",
@@ -167,8 +170,10 @@ _WHERE_ANY = (
     "quality/mae",
     "quality/r2",
 )
-"""Shown only where a row has a value: of inference, of a model on the host, or of targets of another kind, nobody expects them."""
-_STEP, _FORWARD = "latency/iteration", "latency/forward"
+"""Headline metrics that nobody expects of inference, of a model on the host, or of targets of another kind."""
+STEPS = ("latency/iteration", "latency/forward")
+"""The time of a training step, and that of any other step."""
+_STEP, _FORWARD = STEPS
 SAMPLES_PER_S = "throughput/samples_per_s"
 _PER_S = re.compile(r"throughput/\w+_per_s")
 _PRECISION = "backend.precision"
@@ -189,11 +194,9 @@ class Column:
 
     key: str
     """Axis key or canonical metric name."""
-    kind: Literal["axis", "value", "ratio", "rounds"]
+    kind: Literal["axis", "rounds", "fulfils", "value", "ratio"]
     title: str
     """With ``↓`` or ``↑`` where a lower or a higher value is better."""
-    rank: int = 0
-    """A narrow page drops the columns with the highest number first."""
     numeric: bool = True
     """True if its entries are numbers, which are right-aligned."""
     hint: str = ""
@@ -201,21 +204,21 @@ class Column:
 
 
 def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
-    """The headline metrics in the order of the columns, then the user's own.
+    """Return the metrics of the tables that any row has a value of, the most important first.
+
+    First the time of a step, then what the constraints, the Pareto front and a search name, then the other headline metrics and
+    the user's own. Where few of the headline have values, all metrics that have any are shown.
 
     Throughput is shown in samples and in the other units that the workloads are counted in; where those are the same numbers, as
     for images, in those alone.
-
-    Where few of the headline have values, all metrics that have any are shown.
     """
-    known = {info.name: info for info in comparison.metrics}
+    known = {info.name: info for info in comparison.metrics if _any(comparison.rows, info.name)}
     if "compute/macs_per_sample" in known:
         known.pop("compute/macs", None)  # the same figure times the batch size
-    with_values = {name for name in known if _any(comparison.rows, name)}
-    headline = [name for name in HEADLINE if name in known and (name not in _WHERE_ANY or name in with_values)]
-    own = [info for info in comparison.metrics if _is_own(info.name)]
-    further = [name for name in known if name in with_values and name not in headline and known[name] not in own]
-    filling = [] if len(with_values.intersection(headline)) >= _FEW else further
+    headline = [name for name in HEADLINE if name in known]
+    own = [name for name in known if _is_own(name)]
+    further = [name for name in known if name not in headline and name not in own]
+    filling = [] if len(headline) >= _FEW else further
     if SAMPLES_PER_S in headline:
         units = list(filter(is_throughput, further))
         filling = [name for name in filling if name not in units]
@@ -225,7 +228,15 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
             if all(value_of(row, SAMPLES_PER_S) == value_of(row, name) for row in comparison.rows):
                 headline.remove(SAMPLES_PER_S)
                 break
-    return [known[name] for name in (*headline, *filling)] + own
+    first = [name for name in headline if name in STEPS]
+    named = [info.name for info in named_metrics(comparison)]
+    # A faster precision is of use only where the outputs agree.
+    if len({str(row.axes.get(_PRECISION)) for row in comparison.rows}) > 1:
+        named.append(OUTPUT_DIFFERENCE)
+    first += [name for name in named if name in headline]
+    place = next((place for place, name in enumerate(headline) if name in _AFTER_OWN), len(headline))
+    ordered = dict.fromkeys([*first, *headline[:place], *own, *headline[place:], *filling])
+    return [known[name] for name in ordered]
 
 
 def _is_own(metric: str) -> bool:
@@ -252,9 +263,9 @@ def independent_metrics(infos: Sequence[MetricInfo]) -> list[MetricInfo]:
 
 
 def is_optional(metric: str) -> bool:
-    """True if a table shows the metric only where a row has a value."""
+    """True if nobody expects a value of the metric, so that no note says that it is missing."""
     is_headline = metric in HEADLINE or is_throughput(metric)
-    return metric in _WHERE_ANY or not (is_headline or _is_own(metric))
+    return metric in _UNEXPECTED or not (is_headline or _is_own(metric))
 
 
 def _any(rows: Sequence[Row], name: str) -> bool:
@@ -283,8 +294,7 @@ def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
     if info.name in FURTHER_TITLES:
         return FURTHER_TITLES[info.name]
     key = SAMPLES_PER_S if is_throughput(info.name) else info.name
-    name, _ = HEADLINE.get(key, (one_line(info.name), 0))
-    return name + unit_suffix(info.unit)
+    return HEADLINE.get(key, one_line(info.name)) + unit_suffix(info.unit)
 
 
 def rounds_column() -> Column:
@@ -293,10 +303,15 @@ def rounds_column() -> Column:
     return Column("rounds", "rounds", "measured", numeric=False, hint=hint)
 
 
+def fulfils_column(constraints: Sequence[str]) -> Column:
+    """Return the column that says which rows fulfil the constraints."""
+    return Column("fulfils", "fulfils", "fulfils", numeric=False, hint=one_line(" and ".join(constraints)))
+
+
 def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list[Column]:
     """The column of a metric, and that of its ratio to the baseline where the metric has one."""
     name, arrow = metric_title(info, rows), _ARROWS[info.better]
-    columns = [Column(info.name, "value", name + arrow, _rank(info.name, rows), hint=one_line(info.definition))]
+    columns = [Column(info.name, "value", name + arrow, hint=one_line(info.definition))]
     # Ratios: of the training step where there is one, and of the forward for rows that have no such step.
     steps = [step for step in (_STEP, _FORWARD) if _any(rows, step)]
     if not any(value_of(row, _STEP) is None and value_of(row, _FORWARD) is not None for row in rows):
@@ -305,24 +320,21 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
     if info.name in steps and has_ratio:
         of = f"{name} " if len(steps) > 1 else ""
         hint = "This value over the baseline's, with the verdict."
-        columns.append(Column(info.name, "ratio", f"{of}vs {baseline}{arrow}", _RATIO_RANK, hint=hint))
+        columns.append(Column(info.name, "ratio", f"{of}vs {baseline}{arrow}", hint=hint))
     return columns
 
 
-def _rank(metric: str, rows: Sequence[Row]) -> int:
-    if not _any(rows, metric):
-        return _WITHOUT_VALUES_RANK
-    if metric == OUTPUT_DIFFERENCE and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
-        return _RATIO_RANK  # a faster precision is of use only where the outputs agree
-    if metric in HEADLINE or is_throughput(metric):
-        return HEADLINE.get(metric, HEADLINE[SAMPLES_PER_S])[1]
-    return _FILLING_RANK if metric in FURTHER_TITLES else _USER_RANK
+def axis_title(axis: str, axes: Sequence[str]) -> str:
+    """Return the last part of an axis, such as ``precision`` of ``backend.precision``; all of it where two would be the same."""
+    last = axis.rpartition(".")[2]
+    is_only = sum(other.rpartition(".")[2] == last for other in axes) <= 1
+    return one_line(last if is_only else axis)
 
 
-def axis_column(axis: str, rows: Sequence[Row]) -> Column:
-    """The column of an axis."""
+def axis_column(axis: str, axes: Sequence[str], rows: Sequence[Row]) -> Column:
+    """Return the column of one of the axes."""
     numeric = all(axis_number(row.axes[axis]) is not None for row in rows if axis in row.axes)
-    return Column(axis, "axis", one_line(axis), numeric=numeric)
+    return Column(axis, "axis", axis_title(axis, axes), numeric=numeric)
 
 
 def constant_value(info: MetricInfo, rows: Sequence[Row]) -> Number | None:

@@ -21,7 +21,7 @@ from sweeprof.report.csv import measurements
 from sweeprof.report.layer_formats import called_as, total_pairs, tree
 from sweeprof.report.layer_table import nodes, place_text, remarks_on
 from sweeprof.report.operators import sums_text, tensor_cells
-from sweeprof.report.summary import footnotes, protocol_text
+from sweeprof.report.summary import conditions, footnotes, protocol_text
 from sweeprof.report.table import tables as report_tables
 from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.view import (
@@ -261,7 +261,9 @@ def _(comparison: Comparison) -> str:
 @view_of.register
 def _(comparison: Comparison) -> View:
     words = answer(comparison)
-    parts: list[str | ViewTable] = [words.rest, protocol_text(comparison)]
+    parts: list[str | ViewTable] = [words.rest, conditions(comparison), protocol_text(comparison)]
+    if words.best is not None:
+        parts.append(table(words.best.head, words.best.lines))
     for shown in report_tables(comparison):
         headings = tuple(Heading(column.title, column.numeric, column.hint) for column in shown.columns)
         rows = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from os.path import commonprefix
 from typing import Any, Literal, get_args
 
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
-from sweeprof.report.answer import NOISE, answer
+from sweeprof.report.answer import answer
 from sweeprof.report.columns import (
     all_warnings,
     baseline_text,
@@ -23,7 +24,7 @@ from sweeprof.report.columns import (
     shown_metrics,
 )
 from sweeprof.report.pictures import DASHES, MARKERS, OTHER_COLOUR, PALETTE
-from sweeprof.report.summary import combination_namer, environment_items, verdict_counts
+from sweeprof.report.summary import NOISE, combination_namer, environment_items, verdict_counts
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import StringTable
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
@@ -86,28 +87,29 @@ def verdict_lines(comparison: Comparison) -> list[str]:
 
 
 def failures(comparison: Comparison) -> list[FailedRows]:
-    """Combinations without a full measurement by status and reason, the most frequent first.
+    """Combinations without a full measurement by status and reason, whatever its numbers, the most frequent first.
 
-    Reasons that differ in numbers only, such as the sizes of a batch, are one.
     Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
     """
-    groups: defaultdict[tuple[RowOutcome, str], list[tuple[Row, Failure]]] = defaultdict(list)
-    reasons: dict[str, str] = {}
-    """The first of those that are alike."""
+    groups: defaultdict[tuple[RowOutcome, str], dict[str, tuple[Row, list[Failure]]]] = defaultdict(dict)
     for row in sorted_rows(comparison):
         status: RowOutcome = "incomplete" if row.has_values else row.status
-        for failure in row.failures:
-            reason = one_line(f"{failure.source}: {failure.message}")
-            groups[status, reasons.setdefault(without_numbers(reason), reason)].append((row, failure))
-        if not row.has_values and not row.failures:
-            reason = one_line(row.reason or "no reason was given")
-            groups[status, reasons.setdefault(without_numbers(reason), reason)].append((row, Failure("", reason)))
+        known = row.failures
+        if not known and not row.has_values:
+            known = (Failure("", row.reason or "no reason was given"),)
+        for failure in known:  # one cause may end several passes
+            group = groups[status, without_numbers(failure.message)]
+            group.setdefault(row.combination_id, (row, []))[1].append(failure)
     tell = combination_namer(comparison)
     found = []
-    for (ending, reason), failed in groups.items():
-        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in failed)
-        tracebacks = [failure.traceback for _, failure in failed if failure.traceback]
-        found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, failed[0][1].log))
+    for (ending, _), members in groups.items():
+        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in members.values())
+        all_failures = [failure for _, failures in members.values() for failure in failures]
+        sources = ", ".join(dict.fromkeys(failure.source for failure in all_failures if failure.source))
+        tracebacks = [failure.traceback for failure in all_failures if failure.traceback]
+        message = one_line(all_failures[0].message)
+        reason = f"{sources}: {message}" if sources else message
+        found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, all_failures[0].log))
     return sorted(found, key=lambda failure: -len(failure.rows))
 
 

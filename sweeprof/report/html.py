@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from sweeprof.report import layer_formats as layer_pages
+from sweeprof.report.answer import answer
 from sweeprof.report.display import MEMORY_NOTE, memory_table, operators_table, tensors_table
 from sweeprof.report.explore import SampleLists, charts, embedded, failures, page_data, places
 from sweeprof.report.pictures import (
@@ -27,7 +28,7 @@ from sweeprof.report.pictures import (
     timed_channels,
     top_operators,
 )
-from sweeprof.report.summary import best_rows, environment_items, footnotes, headline, protocol_text, sections
+from sweeprof.report.summary import conditions, environment_items, footnotes, headline, protocol_text, sections
 from sweeprof.report.table import whole_table
 from sweeprof.report.view import ViewCell, ViewTable, compile_templates, first_few, render, script_json
 from sweeprof.results.compared_rows import Comparison
@@ -85,7 +86,8 @@ def html(
         protocol=protocol_text(comparison),
         sections=sections(comparison),
         swept=list(_swept(comparison)),
-        glance=_glance(comparison),
+        conditions=conditions(comparison),
+        best=answer(comparison).best,
         places=places(comparison),
         failures=failures(comparison),
         most_named=_MOST_NAMED,
@@ -121,14 +123,6 @@ def _swept(comparison: Comparison) -> Iterator[tuple[str, str]]:
     for axis in comparison.axes:
         values = dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes)
         yield axis, first_few([shortened(value, 60) for value in values], _MOST_VALUES)
-
-
-def _glance(comparison: Comparison) -> dict[str, dict[str, tuple[str, str]]]:
-    """Value and place of the best rows by model and by what they are best in."""
-    found: dict[str, dict[str, tuple[str, str]]] = {}
-    for best in best_rows(comparison):
-        found.setdefault(best.model, {})[best.what] = (best.value, best.where)
-    return found
 
 
 def prepare_html() -> None:

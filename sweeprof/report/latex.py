@@ -272,9 +272,9 @@ def _table(comparison: Comparison, table: ReportTable, label: str) -> list[str]:
 
 _ESTIMATES: dict[IntervalKind | None, str] = {
     None: "Medians",
-    "rounds": "Means over the rounds with their 95 % intervals",
-    "process": "Medians with their 95 % intervals within one process, which do not contain the differences between processes",
-    "both": "Means over the rounds with their 95 % intervals, where there is one round medians with those within one process",
+    "rounds": "Means over the rounds with their 95% intervals",
+    "process": "Medians with their 95% intervals within one process, which do not contain the differences between processes",
+    "both": "Means over the rounds with their 95% intervals, where there is one round medians with those within one process",
 }
 """What the figures of a table are, by what their intervals are."""
 

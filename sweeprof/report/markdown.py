@@ -6,7 +6,6 @@ Also names and reasons as GitHub shows them, and does nothing else with them; an
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from sweeprof.numbers import MISSING
 from sweeprof.report.answer import answer
 from sweeprof.report.explore import MOST_FAILURES, failures
 from sweeprof.report.summary import (
-    best_rows,
+    conditions,
     environment_items,
     footnotes,
     protocol_text,
@@ -40,7 +39,10 @@ def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) 
     """
     found = answer(comparison)
     parts = [f"**{escaped(found.finding)}** {escaped(found.rest)}"]
-    parts += [escaped(protocol_text(comparison)), _best(comparison)]
+    parts += [escaped(conditions(comparison)), escaped(protocol_text(comparison))]
+    if found.best is not None:
+        head = head_lines([(escaped(title), False) for title in found.best.head])
+        parts.append("\n".join([*head, *(table_line(map(escaped, line)) for line in found.best.lines)]))
     parts += map(_table, tables(comparison) if made is None else made)
     for section in sections(comparison):
         parts.append(_list(section.title, [escaped(line) for line in section.lines]))
@@ -71,14 +73,6 @@ def escaped(text: str) -> str:
     """``text`` on one line, without any meaning to Markdown or HTML."""
     text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _OUTER_UNDERSCORE.sub(r"\_", _SPECIAL.sub(r"\\\1", text))
-
-
-def _best(comparison: Comparison) -> str:
-    by_model: defaultdict[str, list[str]] = defaultdict(list)
-    for best in best_rows(comparison):
-        place = f" ({escaped(best.where)})" if best.where else ""
-        by_model[best.model].append(f"{best.what} {best.value}{place}")
-    return "\n".join(f"- {escaped(model)}: {', '.join(found)}" for model, found in by_model.items())
 
 
 def _table(table: ReportTable) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from sweeprof.report.columns import (
     MODEL_AXIS,
     UNCLEAR,
     all_warnings,
+    axis_title,
     baseline_text,
+    called_metrics,
     is_optional,
     measured_of,
     metric_title,
@@ -21,14 +24,14 @@ from sweeprof.report.columns import (
     shown_metrics,
     value_text,
 )
-from sweeprof.report.table import rows_by_table, sorted_rows
+from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import counted
 from sweeprof.results.compared_rows import (
     DEVIATION,
+    THREADS,
     Comparison,
     Row,
     ValuePair,
-    is_training,
     reason_of,
     spelled,
     value_of,
@@ -36,7 +39,6 @@ from sweeprof.results.compared_rows import (
 from sweeprof.results.constraints import (
     BATCH_AXIS,
     BATCH_METRIC,
-    Direction,
     best_batch_sizes,
     best_row,
     named_metrics,
@@ -72,8 +74,8 @@ class Mean:
 
 
 def percent(share: float) -> str:
-    """A share in percent, e.g. ``5 %``."""
-    return f"{100 * share:g} %"
+    """A share in percent, e.g. ``5%``."""
+    return f"{100 * share:g}%"
 
 
 IntervalKind = Literal["rounds", "process", "both"]
@@ -90,9 +92,9 @@ def interval_kind(measurements: Iterable[Measurement]) -> IntervalKind | None:
 
 
 INTERVALS: dict[IntervalKind, str] = {
-    "rounds": "95 % interval over the rounds",
-    "process": "95 % interval of the median within one process, not between processes",
-    "both": "95 % interval over the rounds; of values with one round that of the median within one process",
+    "rounds": "95% interval over the rounds",
+    "process": "95% interval of the median within one process, not between processes",
+    "both": "95% interval over the rounds; of values with one round that of the median within one process",
 }
 
 
@@ -120,13 +122,51 @@ def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
         parts.append(f"thresholds {own}" if own else "no threshold, so no verdicts")
     kind = interval_kind(cell.measurement for row in comparison.rows for cell in row.cells.values())
     if kind is not None and with_intervals:
-        parts.append(f"[ ]: {INTERVALS[kind]}")
+        parts.append(f"[\N{NO-BREAK SPACE}]: {INTERVALS[kind]}")
     return " · ".join(parts)
 
 
+_MARKS = re.compile(r"\((R|TM|r|tm)\)| CPU\b")
+_SETTINGS = ("backend.precision", "mode")
+
+
+def conditions(comparison: Comparison) -> str:
+    """Return what holds for all rows: processor or GPU, backend, threads, precision, mode, dataset, axes with one value."""
+    if not comparison.rows:
+        return ""
+    varying, axes, settings = comparison.varying_axes(), comparison.rows[0].axes, comparison.settings
+    constant = {axis: axes[axis] for axis in comparison.axes if axis not in varying and axis in axes}
+    device = str(constant.pop("device", settings.get("device.type", "")))
+    parts = []
+    if device.startswith("cpu"):
+        model = (comparison.environment.get("cpu") or {}).get("model")
+        parts.append(_MARKS.sub("", f"CPU {one_line(model)}") if model else "CPU")
+    elif device and "device" not in varying:
+        names = [gpu.get("name") if isinstance(gpu, dict) else gpu for gpu in comparison.environment.get("gpus") or ()]
+        parts.append(", ".join([axis_text(device), *dict.fromkeys(map(axis_text, names))]))
+    parts += [axis_text(constant.pop(axis)) for axis in ("backend", MODEL_AXIS) if axis in constant]
+    if THREADS in settings and THREADS not in varying:
+        constant.pop(THREADS, None)
+        threads = settings[THREADS]
+        parts.append(counted(threads, "thread") if isinstance(threads, int) else "threads as the backend chooses")
+    for key in _SETTINGS:
+        value = constant.pop(key, settings.get(key))
+        if value is not None and key not in varying:
+            parts.append(axis_text(value))
+    if "dataset._target_" in settings and "dataset" not in varying:
+        name = constant.pop("dataset", str(settings["dataset._target_"]).rpartition(".")[2].lower())
+        parts.append(f"dataset {axis_text(name)}")
+    parts += [f"{axis_title(axis, comparison.axes)} {axis_text(value)}" for axis, value in constant.items()]
+    return " · ".join(map(one_line, parts))
+
+
 def tests_text(comparison: Comparison) -> str:
-    """Return how many ratios were tested, their verdicts, and the expected number of false ones; empty if none was tested."""
-    tested = [cell for row in comparison.rows for cell in row.cells.values() if cell.ratio_interval is not None]
+    """Return how many ratios were tested, each figure once, their verdicts, and the expected number of false ones."""
+    names = [info.name for info in called_metrics(comparison)]
+    tested = []
+    for row in comparison.rows:
+        cells = [row.cells[name] for name in names if name in row.cells]
+        tested += [cell for cell in cells if cell.ratio_interval is not None]
     if not tested:
         return ""
     found = Counter(cell.verdict for cell in tested)
@@ -135,7 +175,7 @@ def tests_text(comparison: Comparison) -> str:
     text += f" tested, each at {percent(CONFIDENCE)} confidence"
     if comparison.protocol.get("decide"):
         text += " over all its rounds"
-    text += f": {message}. By chance alone, at most {expected_false(len(tested)):.2g} of them would be better or worse"
+    text += f": {message}. Expect at most {expected_false(len(tested)):.2g} false verdicts by chance"
     if comparison.against:
         text += ", not counting a drift of the machine between the sweeps"
     return text
@@ -266,33 +306,13 @@ def settling_text(comparison: Comparison) -> str:
                 needed.append(cell.rounds_needed)
     known = sorted(rounds for rounds in needed if rounds is not None)
     if not known:
-        return f"more than {MOST_ROUNDS} rounds of this spread would settle it"
-    span = str(known[0]) if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
-    text = f"about {span} rounds of this spread would settle it"
-    return f"{text}; more than {MOST_ROUNDS} for some" if len(known) < len(needed) else text
+        return f"at this noise level more than {MOST_ROUNDS} rounds would be needed"
+    most = f"more than {MOST_ROUNDS}" if len(known) < len(needed) else str(known[-1])
+    span = most if most == str(known[0]) else f"{known[0]} to {most}"
+    return f"at this noise level about {span} rounds would be needed"
 
 
-# The headline, and the best rows
-
-MOST_DAMAGED = 20
-_STEP = "latency/iteration"
-_BEST: tuple[tuple[str, str, Direction], ...] = (
-    (_STEP, "shortest training step", "lower"),
-    ("latency/forward", "lowest latency", "lower"),
-    ("throughput/samples_per_s", "highest throughput", "higher"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best measured row of a model by one metric; says what was measured, not that the difference is certain."""
-
-    model: str
-    what: str
-    """E.g. ``lowest latency``."""
-    value: str
-    where: str
-    """The row's other axes, e.g. ``torch, batch_size 1``; with how much was measured where that is not everything."""
+# The headline
 
 
 def headline(comparison: Comparison) -> str:
@@ -318,43 +338,21 @@ def headline(comparison: Comparison) -> str:
     return "; ".join(filter(None, parts))
 
 
-def best_rows(comparison: Comparison) -> list[Best]:
-    """Per model the shortest training step, the lowest latency and the highest throughput, where at least two rows have one."""
-    found = []
-    varying = [axis for axis in comparison.varying_axes() if axis != MODEL_AXIS]
-    for title, rows in rows_by_table(comparison).items():
-        for metric, what, better in _BEST:
-            # Inference apart from training, and training by its whole steps.
-            comparable = [row for row in rows if row.has_values]
-            inference = [row for row in comparable if not is_training(row)]
-            if metric == _STEP:
-                comparable = [row for row in comparable if is_training(row)]
-            elif inference:
-                comparable = inference
-            elif metric == "latency/forward":
-                comparable = [row for row in comparable if value_of(row, _STEP) is None]
-            row = best_row(comparable, metric, better)
-            if row is None or sum(value_of(one, metric) is not None for one in comparable) < 2:
-                continue
-            modes = [row.axes.get("mode") for row in comparable]
-            unmeasured = [other for other in rows if not other.has_values and other.axes.get("mode") in modes]
-            label = measured_of([*comparable, *unmeasured], [metric])
-            place = ", ".join(filter(None, (where(row, varying), label)))
-            found.append(Best(title, what, value_text(row.cells[metric].measurement, with_interval=False), place))
-    return found
-
-
 def where(row: Row, axes: Sequence[str]) -> str:
     """The values of the given axes as far as the row has them; numbers with their axis, as they say little alone."""
     parts = []
     for axis in axes:
         if axis in row.axes:
             text = axis_text(row.axes[axis])
-            parts.append(text if isinstance(row.axes[axis], str) else f"{one_line(axis)} {text}")
+            parts.append(text if isinstance(row.axes[axis], str) else f"{axis_title(axis, list(row.axes))} {text}")
     return ", ".join(parts)
 
 
 # Footnotes
+
+MOST_DAMAGED = 20
+NOISE = ("spread_high", "spread_severe", "drift")
+"""Codes of the warnings that say that a row's times scatter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +381,7 @@ def footnotes(comparison: Comparison) -> list[Footnote]:
         counts.update(seen.keys())
         texts = seen | texts
     notes = [Footnote(code, counts[code, advice], text, advice) for (code, advice), text in texts.items()]
-    notes += _missing(comparison, infos)
+    notes += _missing(comparison)
     incomplete = Counter(f"{row.status}: {one_line(row.reason or '')}" for row in comparison.rows if row.is_incomplete)
     advice = "measure what is missing: resume=DIR" if comparison.running is None else _CONTINUES
     notes += [Footnote("incomplete", count, reason, advice) for reason, count in incomplete.items()]
@@ -399,20 +397,56 @@ def footnotes(comparison: Comparison) -> list[Footnote]:
     return sorted(notes, key=lambda note: (note.code, note.text))
 
 
-def _missing(comparison: Comparison, infos: Sequence[MetricInfo]) -> Iterator[Footnote]:
-    """Yield one note per reason, with the metrics that it holds for."""
-    names: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    rows: defaultdict[str, set[str]] = defaultdict(set)
-    expected = [info.name for info in infos if not is_optional(info.name)]
+def short_notes(comparison: Comparison) -> list[str]:
+    """Return the footnotes for a terminal, a sentence for each cause without codes and advice."""
+    by_code: defaultdict[str, list[Footnote]] = defaultdict(list)
+    for note in footnotes(comparison):
+        by_code[note.code].append(note)
+    busy, noisy = by_code.pop("load_high", []), 0
     for row in comparison.rows:
-        for name in expected:
-            cell = row.cells.get(name)
+        noisy += any(warning.code in NOISE for warning in all_warnings(row))
+    noise = [note for code in NOISE for note in by_code.pop(code, [])]
+    lines = []
+    if busy:
+        text = f"{_capital(busy[0].text.partition(': ')[0])}: {counted(sum(note.rows for note in busy), 'row')}"
+        lines.append(f"{text}, {noisy} of them noisy" if noisy else text)
+    elif noise:
+        lines.append(f"Noisy times in {counted(noisy, 'row')}: {noise[0].text}")
+    for notes in by_code.values():
+        for note in notes:
+            if note.code == "missing":
+                lines.append(f"No {note.text} ({counted(note.rows, 'row')})")
+            elif note.code == "damaged_file":  # the path of a file
+                lines.append(f"Damaged: {note.text}")
+            elif note.code == "incomplete":
+                lines.append(f"Incomplete: {note.text} ({counted(note.rows, 'row')})")
+            else:
+                lines.append(f"{_capital(note.text)} ({counted(note.rows, 'row')})")
+    return lines
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _missing(comparison: Comparison) -> Iterator[Footnote]:
+    """Yield one note per reason, with the titles of the metrics that it holds for."""
+    titles: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    rows: defaultdict[str, set[str]] = defaultdict(set)
+    names = {info.name for info in comparison.metrics}
+    for info in comparison.metrics:
+        if is_optional(info.name) or (info.name == "compute/macs" and "compute/macs_per_sample" in names):
+            continue
+        for row in comparison.rows:
+            cell = row.cells.get(info.name)
             has_failed = cell is not None and cell.measurement.failure is not None  # which is shown with its location
-            if row.has_values and value_of(row, name) is None and not has_failed:
-                reason = reason_of(row, name)
-                names[reason][one_line(name)] = None
+            if row.has_values and value_of(row, info.name) is None and not has_failed:
+                reason = reason_of(row, info.name)
+                if reason.startswith("mode="):  # it is a metric of another kind of step
+                    continue
+                titles[reason][metric_title(info, comparison.rows)] = None
                 rows[reason].add(row.combination_id)
-    for reason, missing in names.items():
+    for reason, missing in titles.items():
         yield Footnote("missing", len(rows[reason]), f"{', '.join(missing)}: {reason}", "")
 
 
@@ -453,7 +487,7 @@ def _undecided(comparison: Comparison, row: Row, cell: Cell, threshold: float | 
     if code == "interval_crosses_threshold":
         # Of metrics with different thresholds the note is one.
         margin = "" if threshold is None or comparison.thresholds else f" of {percent(threshold)}"
-        return f"undecided: the 95 % interval of the ratio crosses the threshold{margin}", settling
+        return f"undecided: the 95% interval of the ratio crosses the threshold{margin}; {settling}", ""
     if code == "different_environment":
         changes = [f"{field} {spelled(before)} → {spelled(now)}" for field, (before, now) in row.differs.items()]
         return f"not comparable with the baseline: {one_line(', '.join(changes))}", same_environment(row)
@@ -548,6 +582,7 @@ def sections(comparison: Comparison) -> list[ReportSection]:
     base = baseline_text(comparison)
     tested = tests_text(comparison)
     found = [
+        ("Slowest layers", _slowest_layers(comparison)),
         (f"Compared with {base}", against_lines(comparison)),
         (f"Geometric means vs {base}", means_lines(comparison)),
         ("Verdicts", [tested] if tested else []),
@@ -558,36 +593,37 @@ def sections(comparison: Comparison) -> list[ReportSection]:
     return [ReportSection(title, tuple(lines)) for title, lines in found if lines]
 
 
+def _slowest_layers(comparison: Comparison) -> list[str]:
+    """Return the five slowest calls of layers of the first combinations."""
+    tell = combination_namer(comparison)
+    lines = []
+    for row in comparison.rows:
+        cell = row.cells.get("layers/slowest_self_s")
+        if cell is not None and "slowest" in cell.measurement.detail:
+            lines.append(f"{tell(row.axes)}: {one_line(str(cell.measurement.detail['slowest']))}")
+    return lines[:_MOST]
+
+
 def _qualifying(comparison: Comparison) -> tuple[str, list[str]]:
+    """Return the best rows that fulfil the constraints, by each metric that is named; the table says which rows do."""
     if not comparison.constraints:
         return "", []
-    rows = sorted_rows(comparison)
-    fitting = [row for row in rows if not row.misses]
-    missing = [row for row in rows if row.misses]
-    verb = "qualifies" if len(fitting) == 1 else "qualify"
-    title = f"{len(fitting)} of {len(rows)} combinations {verb}: {' and '.join(comparison.constraints)}"
+    rows = [row for row in sorted_rows(comparison) if not row.misses]
+    verb = "qualifies" if len(rows) == 1 else "qualify"
+    title = f"{len(rows)} of {len(comparison.rows)} combinations {verb}: {' and '.join(comparison.constraints)}"
     titles = {info: metric_title(info, comparison.rows) for info in named_metrics(comparison)}
     tell = combination_namer(comparison)
-    notes = {}
-    for id, (name, measurement) in uncertain_selection(comparison).items():
-        notes[id] = f" (not certain: {name} {value_text(measurement)})"
     lines = []
     for info, name in titles.items():
-        differing = {value_of(row, info.name) for row in fitting} - {None}
-        best = None if info.better is None else best_row(fitting, info.name, info.better)
+        differing = {value_of(row, info.name) for row in rows} - {None}
+        best = None if info.better is None else best_row(rows, info.name, info.better)
         if best is not None and len(differing) > 1:
             heading = f"best {name} {_measured_of_qualified(comparison, [info.name])}".rstrip()
             lines.append(f"{heading}: {_with_figures(titles, best, tell)}")
-    if missing:
-        for row in fitting[:_MOST_LISTED]:
-            note = notes.get(row.combination_id, "")
-            lines.append(f"qualifies: {_with_figures(titles, row, tell)}{note}")
-        lines += _more(fitting)
-    for row in missing[:_MOST_LISTED]:
-        note = notes.get(row.combination_id, "")
-        lines.append(f"misses: {tell(row.axes)} – {'; '.join(row.misses)}{note}")
-    lines += _more(missing)
-    return one_line(title), list(map(one_line, lines))
+    for id, (name, measurement) in uncertain_selection(comparison).items():
+        row = next(row for row in comparison.rows if row.combination_id == id)
+        lines.append(f"not certain: {tell(row.axes)} – {name} {value_text(measurement)}")
+    return one_line(title), list(map(one_line, lines[:_MOST_LISTED]))
 
 
 def _measured_of_qualified(comparison: Comparison, metrics: Sequence[str]) -> str:
@@ -597,7 +633,9 @@ def _measured_of_qualified(comparison: Comparison, metrics: Sequence[str]) -> st
 
 def _front(comparison: Comparison) -> tuple[str, list[str]]:
     rows = [row for row in sorted_rows(comparison) if row.on_front]
-    if len(rows) == len(comparison.rows):  # a front that every row is on says nothing
+    # A front that every row is on says nothing, nor does the smallest batch.
+    is_smallest = len(rows) == 1 and comparison.varying_axes() == (BATCH_AXIS,)
+    if is_smallest or len(rows) == len(comparison.rows):
         return "", []
     infos = {info.name: info for info in comparison.metrics}
     titles = {infos[name]: metric_title(infos[name], comparison.rows) for name in comparison.pareto}

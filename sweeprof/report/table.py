@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sweeprof.numbers import MISSING, rounded, text_unit
 from sweeprof.report.columns import (
     MODEL_AXIS,
+    UNCLEAR,
     Column,
     axis_column,
     baseline_text,
     constant_value,
+    fulfils_column,
     is_throughput,
     metric_columns,
     metric_title,
@@ -25,8 +27,9 @@ from sweeprof.report.columns import (
     verdict_note,
 )
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
+from sweeprof.results.constraints import uncertain_selection
 from sweeprof.results.differences import Verdict
-from sweeprof.results.measurement import MetricInfo, Number
+from sweeprof.results.measurement import Number
 from sweeprof.results.record import Status
 from sweeprof.text import axis_number, axis_text, one_line
 
@@ -71,33 +74,37 @@ class ReportTable:
 
     title: str
     captions: tuple[tuple[str, str], ...]
-    """Name and value of what is the same in every row."""
+    """Name and value of the metrics that are the same in every row, here and in the other tables."""
     columns: tuple[Column, ...]
     lines: tuple[TableRow, ...]
 
 
 def tables(comparison: Comparison) -> list[ReportTable]:
-    """One table per model; a single one where no axis is the model, or where models are what is compared."""
-    metrics = shown_metrics(comparison)  # once: it reads every row
-    return [_table(comparison, title, rows, metrics) for title, rows in rows_by_table(comparison).items()]
+    """Return one table per model, all with the same columns; a single one if no axis is the model, or if models are compared."""
+    return _tables(comparison, rows_by_table(comparison))
 
 
 def whole_table(comparison: Comparison) -> ReportTable:
     """All rows in one table, with a column for the model where it varies."""
-    return _table(comparison, "", sorted_rows(comparison), shown_metrics(comparison))
+    return _tables(comparison, {"": sorted_rows(comparison)})[0]
 
 
 def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
     """The rows of every table in their order, by its title."""
     found: defaultdict[str, list[Row]] = defaultdict(list)
+    is_split = _is_split(comparison)
     for row in sorted_rows(comparison):
-        split = _is_split(comparison) and MODEL_AXIS in row.axes
-        found[axis_text(row.axes[MODEL_AXIS]) if split else one_line(comparison.name)].append(row)
+        has_own = is_split and MODEL_AXIS in row.axes
+        found[axis_text(row.axes[MODEL_AXIS]) if has_own else one_line(comparison.name)].append(row)
     return found
 
 
 def _is_split(comparison: Comparison) -> bool:
-    return MODEL_AXIS in comparison.axes and (MODEL_AXIS not in comparison.baseline or len(comparison.rows) == 1)
+    """True if each model has a table: of several rows, that are not compared with those of another model."""
+    if MODEL_AXIS not in comparison.axes or len(comparison.rows) == 1:
+        return MODEL_AXIS in comparison.axes
+    models = {axis_text(row.axes.get(MODEL_AXIS)) for row in comparison.rows}
+    return MODEL_AXIS not in comparison.baseline and (len(models) == 1 or len(models) < len(comparison.rows))
 
 
 def ordered_axes(comparison: Comparison) -> list[str]:
@@ -124,32 +131,48 @@ def sorted_rows(comparison: Comparison) -> list[Row]:
     return sorted(comparison.rows, key=key)
 
 
-def _table(comparison: Comparison, title: str, rows: Sequence[Row], metrics: Sequence[MetricInfo]) -> ReportTable:
+def _tables(comparison: Comparison, rows_by_title: Mapping[str, Sequence[Row]]) -> list[ReportTable]:
+    """Return a table for each title; axes that do not vary are in :func:`~sweeprof.report.summary.conditions`."""
     baseline = baseline_text(comparison)
     varying = comparison.varying_axes()
-    titled = MODEL_AXIS if title and _is_split(comparison) else None
-    fixed = [axis for axis in comparison.axes if axis not in varying and axis != titled and axis in rows[0].axes]
-    captions = [(one_line(axis), axis_text(rows[0].axes[axis])) for axis in fixed]
-    columns = [axis_column(axis, rows) for axis in ordered_axes(comparison) if axis in varying and axis != titled]
-    if any(row.is_incomplete for row in rows):
+    titled = MODEL_AXIS if len(rows_by_title) > 1 else None
+    axes = [axis for axis in ordered_axes(comparison) if axis in varying and axis != titled]
+    columns = [axis_column(axis, comparison.axes, comparison.rows) for axis in axes]
+    if any(row.is_incomplete for row in comparison.rows):
         columns.append(rounds_column())
-    for info in metrics:
-        constant = constant_value(info, rows)
-        if constant is None:
-            columns += metric_columns(info, rows, baseline)
+    if comparison.constraints:
+        columns.append(fulfils_column(comparison.constraints))
+    constant = []
+    """Metrics that have one exact value in each table, which its caption tells."""
+    for info in shown_metrics(comparison):
+        known = [rows for rows in rows_by_title.values() if any(row.has_values for row in rows)]
+        if all(constant_value(info, rows) is not None for rows in known):
+            constant.append(info)
         else:
-            captions.append((metric_title(info, rows), rounded(constant, text_unit(info.name, info.unit))))
-    lines = []
-    seen: set[tuple[str, ...]] = set()
+            columns += metric_columns(info, comparison.rows, baseline)
+    uncertain = uncertain_selection(comparison)
     group_axes = [axis for axis in comparison.axes if axis not in comparison.baseline]
-    for row in rows:
-        group = tuple(axis_text(row.axes.get(axis)) for axis in group_axes)
-        lines.append(TableRow(row, tuple(_entry(row, column) for column in columns), group not in seen))
-        seen.add(group)
-    return ReportTable(title, tuple(captions), tuple(columns), tuple(lines))
+    found = []
+    for title, rows in rows_by_title.items():
+        captions = []
+        for info in constant:
+            value = constant_value(info, rows)
+            if value is not None:  # it is None where no row has a result
+                captions.append((metric_title(info, comparison.rows), rounded(value, text_unit(info.name, info.unit))))
+        lines = []
+        seen: set[tuple[str, ...]] = set()
+        for row in rows:
+            group = tuple(axis_text(row.axes.get(axis)) for axis in group_axes)
+            is_uncertain = row.combination_id in uncertain
+            entries = tuple(_entry(row, column, is_uncertain) for column in columns)
+            lines.append(TableRow(row, entries, group not in seen))
+            seen.add(group)
+        found.append(ReportTable(title, tuple(captions), tuple(columns), tuple(lines)))
+    return found
 
 
-def _entry(row: Row, column: Column) -> TableCell:  # noqa: PLR0911  # one for each kind of cell
+def _entry(row: Row, column: Column, is_uncertain: bool) -> TableCell:  # noqa: PLR0911  # one for each kind of cell
+    """Return a cell; ``is_uncertain``: whether the row fulfils the constraints is not certain."""
     if column.kind == "axis":
         if column.key not in row.axes:
             return TableCell(MISSING)
@@ -161,11 +184,16 @@ def _entry(row: Row, column: Column) -> TableCell:  # noqa: PLR0911  # one for e
         return TableCell(text, axis_number(row.axes[column.key]))
     if column.kind == "rounds":
         return TableCell(rounds_text(row), row.rounds_complete, note=one_line(row.reason or ""))
+    if column.kind == "fulfils":
+        mark = "✗" if row.misses else "✓"
+        return TableCell(f"{mark} {UNCLEAR}" if is_uncertain else mark, note=one_line("; ".join(row.misses)))
     if value_of(row, column.key) is None:
         return TableCell(MISSING, note=reason_of(row, column.key))
     cell = row.cells[column.key]
     if column.kind == "value":
         text = value_text(cell.measurement, not is_throughput(column.key))
+        if "layer" in cell.measurement.detail:
+            text = f"{one_line(str(cell.measurement.detail['layer']))} {text}"
         return TableCell(text, cell.measurement.value, note=named_text(cell.measurement))
     if row.is_baseline:
         return TableCell("baseline", 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,22 +15,40 @@ from rich.text import Text
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import Column
 from sweeprof.report.explore import MOST_FAILURES, failures
-from sweeprof.report.summary import footnotes, protocol_text, sections
+from sweeprof.report.summary import conditions, protocol_text, sections, short_notes
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
-from sweeprof.report.view import counted
+from sweeprof.report.view import counted, with_rule
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.text import axes_text, console, one_line
 
 _GAP = 2
 _AXIS_LIMIT = 24
 """Cells that one axis value may take; longer names lose their end."""
-_MAIN_RANK = 3
-"""Up to this rank a column is worth more than the interval of a value that has a ratio with an interval."""
+_MAIN_FIGURES = 4
+"""Columns of figures that are worth more than the intervals of values whose ratio has a column."""
+_MOST_CASES = 12
+"""Lines of the table of the best; the page has all."""
+_FIGURES = ("value", "ratio")
+_INTERVAL = re.compile(r" \[[^]]*\]")
 _NARROWEST = 20
 _STYLES = {"better": "green", "worse": "yellow", "unclear": "dim", "not_comparable": "dim", "same": "", None: ""}
 _FAILED = "red"
 _ASCII = str.maketrans(
-    {"↓": "v", "↑": "^", "×": "x", "–": "-", "µ": "u", "·": "|", "…": "~", "─": "-", "≥": ">=", "→": ">"}
+    {
+        "↓": "v",
+        "↑": "^",
+        "×": "x",
+        "–": "-",
+        "−": "-",
+        "µ": "u",
+        "·": "|",
+        "…": "~",
+        "─": "-",
+        "≥": ">=",
+        "→": ">",
+        "✓": "y",
+        "✗": "n",
+    }
 )
 """What a terminal without Unicode shows; every stand-in that is aligned takes as many cells."""
 
@@ -54,39 +73,42 @@ class Report:
         if console.is_terminal and height > console.height:
             # The first lines are out of sight.
             yield Text()
-            for text in self._answer():
+            for text in self._answer(width):
                 yield _encodable(text, options)
 
-    def _answer(self) -> Iterator[Text]:
+    def _answer(self, width: int) -> Iterator[Text]:
         found = answer(self.comparison)
         yield Text(found.finding, style="bold")
         yield Text(found.rest)
+        for line in filter(None, (conditions(self.comparison), protocol_text(self.comparison))):
+            yield Text(line, style="dim")
+        if found.best is not None:
+            yield Text()
+            head, *lines = with_rule([found.best.head, *found.best.lines[:_MOST_CASES]], [False] * len(found.best.head))
+            yield _cut(Text(head, style="bold"), width)
+            yield from (_cut(Text(line), width) for line in lines)
+            if len(found.best.lines) > _MOST_CASES:
+                yield Text(f"and {len(found.best.lines) - _MOST_CASES} more in report.html", style="dim")
 
     def _parts(self, width: int) -> Iterator[Text]:
-        yield from self._answer()
-        protocol = protocol_text(self.comparison)
-        if protocol:
-            yield Text(protocol, style="dim")
-        notes: dict[str, None] = {}
-        for table in tables(self.comparison):
+        yield from self._answer(width)
+        shown, note = _fitting(tables(self.comparison), width)
+        for lines in shown:
             yield Text()
-            lines, note = _table(table, width)
             yield from lines
-            notes[note] = None
-        yield from (Text(note, style="dim") for note in notes if note)
+        if note:
+            yield Text(note, style="dim")
         for section in sections(self.comparison):
             yield Text()
             yield Text(section.title, style="bold")
             yield from map(Text, section.lines)
         yield from self._errors()
-        found = footnotes(self.comparison)
-        if found:
+        excluded = self.comparison.excluded
+        notes = short_notes(self.comparison)
+        notes += [f"Excluded: {axes_text(item.axes)} ({one_line(item.reason)})" for item in excluded]
+        if notes:
             yield Text()
-        for one in found:
-            message = " – ".join(filter(None, (one.text, one.advice)))
-            yield Text.assemble((f"{one.code} in {counted(one.rows, 'row')}: ", "bold dim"), (message, "dim"))
-        for item in self.comparison.excluded:
-            yield Text(f"excluded: {axes_text(item.axes)} ({one_line(item.reason)})", style="dim")
+        yield from (Text(note, style="dim") for note in notes)
 
     def _errors(self) -> Iterator[Text]:
         """Every error in full: in the tables a row ends with the line."""
@@ -116,23 +138,28 @@ def text(comparison: Comparison, width: int = 100) -> str:
     return out.getvalue()
 
 
-def _table(table: ReportTable, width: int) -> tuple[list[Text], str]:
-    """Return the lines of a table, and what it does not show; empty if it shows everything."""
-    kept, widths = _fitting(table, width)
+def _fitting(found: Sequence[ReportTable], width: int) -> tuple[list[list[Text]], str]:
+    """Return the lines of each table with the columns that fit all of them, and what is not shown; empty if everything is."""
+    widths, kept = _widths(found, width)
+    columns = found[0].columns if found else ()
     dropped: list[str] = []
-    if any(column.rank <= _MAIN_RANK for i, column in enumerate(table.columns) if i not in kept):
-        # A column says more than the intervals of values whose ratio has a column.
-        table, dropped = _without_intervals(table)
-        kept, widths = _fitting(table, width)
-    lines = [_cut(Text(table.title, style="bold"), width)]
-    if table.captions:
-        lines.append(Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim"))
-    titles = [_aligned(table.columns[i].title, widths[i], table.columns[i]) for i in kept]
-    rule = "─" * min(width, sum(widths[i] for i in kept) + _GAP * (len(kept) - 1))
-    lines += [_cut(Text((" " * _GAP).join(titles), style="bold"), width), Text(rule, style="dim")]
-    lines += [_cut(_line(line, table, kept, widths), width) for line in table.lines]
-    left_out = [_untitled(column) for i, column in enumerate(table.columns) if i not in kept] + dropped
-    return lines, f"not shown at this width: {', '.join(left_out)}" if left_out else ""
+    for kind in _FIGURES:
+        if len(kept) < len(columns) and sum(columns[i].kind in _FIGURES for i in kept) < _MAIN_FIGURES:
+            found, names = _without_intervals(found, kind)
+            dropped += names
+            widths, kept = _widths(found, width)
+    left_out = [_untitled(column) for i, column in enumerate(columns) if i not in kept] + dropped
+    shown = []
+    for table in found:
+        lines = [_cut(Text(table.title, style="bold"), width)]
+        if table.captions:
+            lines.append(Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim"))
+        titles = [_aligned(table.columns[i].title, widths[i], table.columns[i]) for i in kept]
+        rule = "─" * min(width, sum(widths[i] for i in kept) + _GAP * (len(kept) - 1))
+        lines += [_cut(Text((" " * _GAP).join(titles), style="bold"), width), Text(rule, style="dim")]
+        lines += [_cut(_line(line, table, kept, widths), width) for line in table.lines]
+        shown.append(lines)
+    return shown, f"not shown at this width: {', '.join(left_out)}" if left_out else ""
 
 
 def _untitled(column: Column) -> str:
@@ -140,34 +167,41 @@ def _untitled(column: Column) -> str:
     return column.title.rstrip(" ↓↑")
 
 
-def _without_intervals(table: ReportTable) -> tuple[ReportTable, list[str]]:
-    """Return the table without the intervals of values whose ratio has a column, and what is left out."""
-    compared = {column.key for column in table.columns if column.kind == "ratio"}
-    places = [i for i, column in enumerate(table.columns) if column.kind == "value" and column.key in compared]
-    lines = []
-    for line in table.lines:
-        entries = list(line.entries)
-        for i in places:
-            entries[i] = replace(entries[i], text=entries[i].text.partition(" [")[0])
-        lines.append(replace(line, entries=tuple(entries)))
-    dropped = [f"{_untitled(table.columns[i])} interval" for i in places]
-    return replace(table, lines=tuple(lines)), dropped
+def _without_intervals(found: Sequence[ReportTable], kind: str) -> tuple[list[ReportTable], list[str]]:
+    """Return the tables without the intervals of values whose ratio has a column, or of ratios, and what is left out."""
+    columns = found[0].columns
+    compared = {column.key for column in columns if column.kind == "ratio"}
+    places = [i for i, column in enumerate(columns) if column.kind == kind and column.key in compared]
+    shorter = []
+    for table in found:
+        lines = []
+        for line in table.lines:
+            entries = list(line.entries)
+            for i in places:
+                entries[i] = replace(entries[i], text=_INTERVAL.sub("", entries[i].text))
+            lines.append(replace(line, entries=tuple(entries)))
+        shorter.append(replace(table, lines=tuple(lines)))
+    return shorter, [f"{_untitled(columns[i])} interval" for i in places]
 
 
-def _fitting(table: ReportTable, width: int) -> tuple[list[int], list[int]]:
-    """Return the columns that fit, and the width of every column; of the others the highest rank goes first."""
+def _widths(found: Sequence[ReportTable], width: int) -> tuple[list[int], list[int]]:
+    """Return the width of every column, and the columns that fit: the axes, and of the others the first."""
+    columns = found[0].columns if found else ()
     widths = []
-    for i, column in enumerate(table.columns):
-        shown = [line.entries[i].text for line in table.lines if line.failure is None or column.kind == "axis"]
-        natural = max(map(cell_len, (column.title, *shown)))
+    for i, column in enumerate(columns):
+        natural = cell_len(column.title)
+        for table in found:
+            for line in table.lines:
+                if line.failure is None or column.kind == "axis":
+                    natural = max(natural, cell_len(line.entries[i].text))
         widths.append(min(natural, _AXIS_LIMIT) if column.kind == "axis" else natural)
     kept = list(range(len(widths)))
     while sum(widths[i] for i in kept) + _GAP * (len(kept) - 1) > width:
-        candidates = [i for i in kept if table.columns[i].kind not in ("axis", "rounds")]
-        if len(candidates) <= 1:
+        figures = [i for i in kept if columns[i].kind in _FIGURES]
+        if len(figures) <= 1:
             break
-        kept.remove(max(candidates, key=lambda i: (table.columns[i].rank, i)))
-    return kept, widths
+        kept.remove(figures[-1])
+    return widths, kept
 
 
 def _line(line: TableRow, table: ReportTable, kept: list[int], widths: list[int]) -> Text:
@@ -200,7 +234,7 @@ def _aligned(cell: str, width: int, column: Column) -> str:
     if cell_len(cell) > width:
         return set_cell_size(cell, width - 1) + "…"
     pad = " " * (width - cell_len(cell))
-    return cell + pad if column.kind in ("axis", "rounds") and not column.numeric else pad + cell
+    return cell + pad if not column.numeric else pad + cell
 
 
 def _cut(line: Text, width: int) -> Text:

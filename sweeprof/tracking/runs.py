@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sweeprof.credentials import redacted_message, without_credentials
 from sweeprof.numbers import MISSING, fixed_key, fixed_value
-from sweeprof.report.answer import STEPS, answer, main_metric, metric_of
+from sweeprof.report.answer import answer, main_metric, metric_of
 from sweeprof.report.columns import (
+    STEPS,
     baseline_text,
     called_metrics,
     metric_title,

@@ -312,7 +312,7 @@ def test_a_sweep_of_generations_with_a_scripted_clock(tmp_path: Path) -> None:
     assert values_of(one)["generation/time_to_first_token"] == pytest.approx(0.25)
     assert reasons(one)["generation/first_gap"] == "generation.new_tokens=1: this needs at least 2"
     (inference,) = [row for (mode, _), row in by_axes.items() if mode == "inference"]
-    assert reasons(inference)["generation/latency"] == "nothing was generated: add mode=generation"
+    assert reasons(inference)["generation/latency"] == "mode=generation is needed: nothing was generated"
 
 
 @pytest.mark.thorough

@@ -206,7 +206,7 @@ def test_a_comparison_of_two_models_begins_with_the_answer() -> None:
     place = list(teacher).index("compute/macs")
     ratio = teacher["compute/macs"].value / student["compute/macs"].value  # type: ignore[operator]
     assert table.rows[place][3].text == f"×{1 / ratio:.2f}"
-    assert parsed.paragraphs[0] == f"By MACs/sample, candidate is {ratio:.1f}× lower than baseline."
+    assert parsed.paragraphs[0] == f"By MACs/sample, candidate is {ratio:.1f}× lower than baseline, 4.7× smaller."
     assert str(found).startswith(parsed.paragraphs[0])
     frame = found.to_frame()
     assert list(frame["ratio"].dropna()) == [one.ratio for one in found if one.ratio is not None]
@@ -231,15 +231,16 @@ def test_a_comparison_of_a_sweep_is_its_report() -> None:
     told = answer(comparison)
     assert parsed.paragraphs[:2] == [told.finding, told.rest]
     assert str(comparison).startswith(told.finding[:60])
-    values = [cell.value for table in parsed.tables for cell in table.column("latency ↓") if cell.span == 1]
+    best, *tables = parsed.tables
+    assert told.best is not None
+    assert len(best.rows) == len(told.best.lines)
+    values = [cell.value for table in tables for cell in table.column("latency ↓") if cell.span == 1]
     measured = [row.cells["latency/forward"].measurement.value for row in comparison.rows if row.has_values]
     assert sorted(value for value in values if value is not None) == sorted(
         value for value in measured if value is not None
     )
     ratios = [row.cells["latency/forward"].ratio for row in comparison.rows if row.has_values and not row.is_baseline]
-    shown = [
-        row[3].value for table in parsed.tables for row in table.rows if len(row) > 3 and row[3].text.startswith("×")
-    ]
+    shown = [row[3].value for table in tables for row in table.rows if len(row) > 3 and row[3].text.startswith("×")]
     assert sorted(shown) == pytest.approx(sorted(ratio for ratio in ratios if ratio is not None))  # type: ignore[type-var]
     failed = [row for row in comparison.rows if not row.has_values]
     assert failed
@@ -265,7 +266,7 @@ def test_a_very_long_comparison_is_cut() -> None:
     comparison = sample(models=("mlp",))
     rows = comparison.rows * (MOST_ROWS // len(comparison.rows) + 2)
     many = Comparison(**{**vars(comparison), "rows": rows})
-    (table,) = html_of(many).tables
+    _, table = html_of(many).tables
     assert len(table.rows) == MOST_ROWS
     assert f"and {len(rows) - MOST_ROWS} more rows" in str(many)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.samples import build, chosen, comparison
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import metric_title, shown_metrics
-from sweeprof.report.summary import geometric_means, protocol_text, sections
+from sweeprof.report.summary import geometric_means, protocol_text
+from sweeprof.report.table import whole_table
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.constraints import dominant, metric_names, with_selection
 
@@ -56,7 +57,7 @@ def test_a_generation_is_told_by_its_latency_and_in_short_columns() -> None:
     metrics["generation/decode_throughput"] = ("tokens/s", "higher")
     values: list[Any] = [dict.fromkeys(metrics, 0.5), dict.fromkeys(metrics, 0.25)]
     made = build([{"generation.num_beams": 2}, {"generation.num_beams": 1}], metrics, values)
-    assert answer(made).finding == "The lowest generation latency is 250 ms (generation.num_beams 1)."
+    assert answer(made).finding == "Lowest generation latency: 250 ms (num_beams 1)."
     assert [metric_title(info, made.rows) for info in shown_metrics(made)] == [
         *("generation latency", "first token", "time per token", "decode (tokens/s)", "added memory")
     ]
@@ -102,38 +103,35 @@ def with_interval(made: Comparison, model: str, interval: tuple[float, float]) -
     return dataclasses.replace(made, rows=tuple(rows))
 
 
-CERTAIN = "3 of 5 combinations fulfil all conditions;"
-UNCERTAIN = "3 of 5 combinations fulfil all conditions (1 of them not certain);"
-
-
 @pytest.mark.parametrize(
-    ("model", "interval", "line", "counted"),
+    ("model", "interval", "mark", "counted"),
     [
-        ("good", (0.0039, 0.0041), "qualifies: model=good – latency 4.00 ms", CERTAIN),
-        (
-            *("good", (0.0029, 0.0052)),
-            *("qualifies: model=good – latency 4.00 ms (not certain: latency 4.00 ms [2.90–5.20])", UNCERTAIN),
-        ),
-        (
-            *("beaten", (0.0045, 0.0123)),
-            *("misses: model=beaten – latency < 5 ms: 8.00 ms (not certain: latency 8.00 ms [4.50–12.3])", CERTAIN),
-        ),
+        ("good", (0.0039, 0.0041), "✓", "3 of 5 combinations fulfil it."),
+        ("good", (0.0029, 0.0052), "✓ ~", "3 of 5 combinations fulfil it, 1 of them not certainly."),
+        ("beaten", (0.0045, 0.0123), "✗ ~", "3 of 5 combinations fulfil it."),
     ],
 )
 def test_a_limit_within_an_interval_is_not_certain(
-    model: str, interval: tuple[float, float], line: str, counted: str
+    model: str, interval: tuple[float, float], mark: str, counted: str
 ) -> None:
     made = with_selection(with_interval(chosen(), model, interval), [], ["latency < 5 ms"])
-    said = {section.title: section.lines for section in sections(made)}
-    assert line in said["3 of 5 combinations qualify: latency < 5 ms"]
-    assert answer(made).finding.startswith(counted)
+    assert fulfils(made)[model] == mark
+    assert answer(made).finding.startswith(f"Best latency with latency < 5 ms: blind – 500 µs; {counted}")
+
+
+def fulfils(made: Comparison) -> dict[str, str]:
+    """By model what the column of the constraints says."""
+    table = whole_table(made)
+    place = [column.kind for column in table.columns].index("fulfils")
+    return {line.row.axes["model"]: line.entries[place].text for line in table.lines}
 
 
 def test_what_misses_another_condition_for_certain_is_certain() -> None:
     made = with_interval(chosen(), "beaten", (0.0045, 0.0123))
     both = with_selection(made, [], ["latency < 5 ms and accuracy > 0.95"])
-    (line,) = (line for section in sections(both) for line in section.lines if line.startswith("misses: model=beaten"))
-    assert line == "misses: model=beaten – latency < 5 ms: 8.00 ms; accuracy > 0.95: 0.9000"
+    assert fulfils(both)["beaten"] == "✗"
+    (row,) = (row for row in both.rows if row.axes["model"] == "beaten")
+    assert row.misses == ("latency < 5 ms: 8.00 ms", "accuracy > 0.95: 0.9000")
 
 
 def test_geometric_means_are_of_what_is_ok_on_both_sides() -> None:
@@ -150,8 +148,8 @@ def test_the_header_says_how_it_was_measured() -> None:
     protocol = {"rounds": [5], "interleave": ["samples"]}
     made = dataclasses.replace(comparison(), protocol=protocol, threshold=0.05, thresholds={"latency/forward": 0.03})
     assert protocol_text(made) == (
-        "5 rounds, interleaved sample by sample · threshold 5 % (latency/forward 3 %)"
-        " · [ ]: 95 % interval of the median within one process, not between processes"
+        "5 rounds, interleaved sample by sample · threshold 5% (latency/forward 3%)"
+        " · [\N{NO-BREAK SPACE}]: 95% interval of the median within one process, not between processes"
     )
     quick = dataclasses.replace(made, protocol={"rounds": [1]}, threshold=None, thresholds={})
     assert protocol_text(quick, with_intervals=False) == "1 round · no threshold, so no verdicts"

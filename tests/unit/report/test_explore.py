@@ -35,7 +35,7 @@ from sweeprof.report.table import sorted_rows
 from sweeprof.results.compared_rows import Comparison, Row, set_against
 from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import Record
+from sweeprof.results.record import Failure, Record
 from sweeprof.run.reports import samples_of
 from sweeprof.storage import Folder
 
@@ -267,6 +267,17 @@ def test_failures_are_grouped_by_their_reason() -> None:
     assert {id for id, _ in failed.rows} == ids
     assert all(name.startswith("model=m") for _, name in failed.rows)
     assert [(one.status, len(one.rows)) for one in failures(comparison())] == [("crashed", 1), ("unsupported", 1)]
+
+
+def test_one_cause_of_several_passes_and_sizes_is_told_once() -> None:
+    sample = comparison()
+    rows = []
+    for place, row in enumerate(sample.rows[:3]):
+        found = [Failure(source, f"shapes {place}x4 and 3x{place}") for source in ("timing", "memory")]
+        rows.append(dataclasses.replace(row, status="failed", failures=tuple(found)))
+    (failed,) = failures(dataclasses.replace(sample, rows=tuple(rows)))
+    assert failed.reason == "timing, memory: shapes 0x4 and 3x0"
+    assert [id for id, _ in failed.rows] == [row.combination_id for row in rows]
 
 
 def test_it_says_where_and_with_what() -> None:

@@ -19,8 +19,7 @@ from support.seen import PEAKS, allocations, operators
 from sweeprof.report.explore import MOST_SAMPLES, page_data, room
 from sweeprof.report.html import Observed, details, html
 from sweeprof.report.table import whole_table
-from sweeprof.results.compared_rows import Comparison
-from sweeprof.results.constraints import with_selection
+from sweeprof.results.compared_rows import Comparison, Excluded
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.run.reports import MOST_LAYERS
@@ -98,16 +97,15 @@ def test_every_link_has_its_row() -> None:
 
 
 def test_a_long_list_is_folded() -> None:
-    page = html(with_selection(comparison(), constraints=["latency < 1 s"]), plotted=False)
-    folded = page.partition("combinations qualify: ")[2].partition("</details>")[0]
-    assert "<details><summary>16 of 18 combinations qualify: " in page
-    assert folded.count("<li>qualifies: ") + folded.count("<li>misses: ") > 10
+    lines = [f"model=m{n}: 64 – 1.00 k/s" for n in range(11)]
+    found = dataclasses.replace(comparison(), excluded=tuple(Excluded({"model": name}, "why") for name in lines))
+    assert "<details><summary>Excluded (11)</summary>" in html(found, plotted=False)
 
 
 def test_the_main_things_come_first_and_what_is_needed_to_repeat_it_is_there() -> None:
     """Name, sentence, chart and table; what a reader may want to look up follows."""
     page = html(comparison(), True)
-    ids = ["answer-finding", "answer-rest", "dots", "explore-table", "charts", "failures", "notes", "about"]
+    ids = ["answer-finding", "answer-rest", "best", "dots", "explore-table", "charts", "failures", "notes", "about"]
     places = [page.index(f'id="{id}"') for id in ids]
     assert places == sorted(places)
     assert "p99 not given: n<299" in str(json.loads(data_of(html(comparison(), False), "sweep-data")))

@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
     ),
     "crossing": (
         sweep(timed(ALIKE), timed(sorted(ALIKE))),
-        *("interval_crosses_threshold", "the 95 % interval of the ratio crosses the threshold of 5 %", "about "),
+        *("interval_crosses_threshold", "crosses the threshold of 5%; at this noise level about ", ""),
     ),
     "neither is better": (
         sweep(timed(FASTER, better=None), timed([1.0] * 5, better=None)),
@@ -146,7 +146,7 @@ def test_the_advice_is_right_for_the_case(name: str) -> None:
     found = [note for note in footnotes(comparison) if note.code == code]
     (note,) = found if len(found) == 1 else [note for note in found if seen in note.text]
     assert seen in note.text
-    assert note.advice == advice or (code == "interval_crosses_threshold" and note.advice.startswith(advice))
+    assert note.advice == advice
 
 
 @pytest.mark.parametrize("render", [markdown, pull_request, text, html])
@@ -154,7 +154,7 @@ def test_every_report_gives_it(render: Callable[[Comparison], str]) -> None:
     comparison, _, seen, advice = CASES["the baseline's rounds are missing"]
     report = " ".join(render(comparison).replace("&#39;", "'").split())
     assert seen in report
-    assert advice in report
+    assert advice in report or render is text  # a terminal has one advice, that of the answer
     assert "3 rounds cannot tell" not in report
 
 
@@ -178,8 +178,8 @@ def test_rows_with_other_advice_are_a_note_of_their_own() -> None:
 
 # What the brackets and bars are: after one round they come from one process
 
-WITHIN = "95 % interval of the median within one process, not between processes"
-OVER = "95 % interval over the rounds"
+WITHIN = "95% interval of the median within one process, not between processes"
+OVER = "95% interval over the rounds"
 
 
 def of_rounds(*counts: int) -> Comparison:
@@ -196,14 +196,14 @@ def of_rounds(*counts: int) -> Comparison:
 @pytest.mark.parametrize(
     ("comparison", "brackets", "caption"),
     [
-        (of_rounds(1, 1), WITHIN, "Medians with their 95 % intervals within one process"),
-        (of_rounds(5, 5), OVER, "Means over the rounds with their 95 % intervals;"),
+        (of_rounds(1, 1), WITHIN, "Medians with their 95% intervals within one process"),
+        (of_rounds(5, 5), OVER, "Means over the rounds with their 95% intervals;"),
         (of_rounds(1, 5), f"{OVER}; of values with one round", "where there is one round"),
     ],
     ids=["1", "5", "1 and 5"],
 )
 def test_every_report_says_what_its_intervals_are(comparison: Comparison, brackets: str, caption: str) -> None:
-    assert f"[ ]: {brackets}" in protocol_text(comparison)
+    assert f"[\N{NO-BREAK SPACE}]: {brackets}" in protocol_text(comparison)
     for report in (text(comparison), html(comparison), markdown(comparison), pull_request(comparison)):
         assert brackets in " ".join(report.replace("\\", "").split())
     assert caption.replace("%", r"\%") in " ".join(latex(comparison).split())
@@ -211,4 +211,4 @@ def test_every_report_says_what_its_intervals_are(comparison: Comparison, bracke
 
 def test_without_intervals_nothing_is_said_of_them() -> None:
     rows = [dataclasses.replace(row, cells={}, status="failed", reason="no luck") for row in of_rounds(1, 1).rows]
-    assert "[ ]" not in protocol_text(dataclasses.replace(of_rounds(1, 1), rows=tuple(rows)))
+    assert "[\N{NO-BREAK SPACE}]" not in protocol_text(dataclasses.replace(of_rounds(1, 1), rows=tuple(rows)))

@@ -18,11 +18,12 @@ from support.samples import (
     with_cells,
 )
 from sweeprof.numbers import ratio_number
+from sweeprof.report.answer import answer
 from sweeprof.report.columns import detail_text, value_text
 from sweeprof.report.summary import (
     MOST_BATCH_LINES,
     batch_lines,
-    best_rows,
+    conditions,
     environment_items,
     footnotes,
     headline,
@@ -63,12 +64,15 @@ def test_a_value_that_one_measured_row_lacks_is_not_constant() -> None:
 def test_a_missing_value_is_a_dash_with_its_reason(value: float | None) -> None:
     reason = "no labels" if value is None else None
     missing = Measurement("quality/accuracy", "ratio", "higher", value, reason)
-    odd = with_cells(comparison(broken=False), "quality/accuracy", measurement=missing)
-    entry = tables(odd)[0].lines[0].entries[-2]
+    full = comparison(broken=False)
+    changed = with_cells(full, "quality/accuracy", measurement=missing).rows[0]
+    odd = dataclasses.replace(full, rows=(changed, *full.rows[1:]))
+    (table, *_) = tables(odd)
+    entry = table.lines[0].entries[shown(table).index("accuracy ↑")]
     assert (entry.text, entry.number) == ("–", None)
     assert entry.note == (reason or f"not a finite number: {value}")
     note = next(note for note in footnotes(odd) if note.code == "missing")
-    assert (note.rows, note.text) == (18, f"quality/accuracy: {entry.note}")
+    assert (note.rows, note.text) == (1, f"accuracy: {entry.note}")
 
 
 def test_a_metric_that_a_row_does_not_know_is_missing() -> None:
@@ -78,12 +82,15 @@ def test_a_metric_that_a_row_does_not_know_is_missing() -> None:
     assert line.entries[2].text == "–"
 
 
-def test_one_row_has_its_axes_in_the_caption() -> None:
+def test_one_row_has_its_axes_in_the_conditions() -> None:
     one = comparison(broken=False)
-    one = dataclasses.replace(one, rows=one.rows[:1])
+    settings = {"backend.threads": 1, "backend.precision": "fp32", "mode": "inference", "dataset._target_": "a.Digits"}
+    one = dataclasses.replace(one, rows=one.rows[:1], settings=settings)
+    assert (
+        conditions(one) == "CPU AMD EPYC · torch · lenet5 · 1 thread · fp32 · inference · dataset digits · batch_size 1"
+    )
     (table,) = tables(one)
     assert table.title == "lenet5"
-    assert table.captions == (("backend", "torch"), ("device", "cpu"), ("batch_size", "1"))
     assert all(c.kind != "axis" for c in table.columns)
     assert column(table, "latency ↓") == ["128 µs [126–132]"]
     assert headline(one) == "1 of 1 combination measured"
@@ -116,7 +123,7 @@ def test_unclear_verdicts_have_a_footnote_that_says_why() -> None:
     assert (noisy.rows, noisy.advice) == (1, "close other programs, or use protocol=default")
     unclear = {"ratio": 1.0, "verdict": "unclear", "verdict_reason": "interval_crosses_threshold"}
     crossing = dataclasses.replace(with_cells(comparison(), "latency/forward", **unclear), threshold=0.05)
-    assert any("crosses the threshold of 5 %" in note.text for note in footnotes(crossing))
+    assert any("crosses the threshold of 5%" in note.text for note in footnotes(crossing))
 
 
 # Inference and training
@@ -139,27 +146,14 @@ def test_inference_and_training_have_each_their_ratio(modes: tuple[str, ...], ti
     assert sum("vs" in title for title in shown(table)) == len(modes)
 
 
-@pytest.mark.parametrize(
-    ("modes", "expected"),
-    [
-        (("inference",), [("lowest latency", "5.00 ms"), ("highest throughput", "200 /s")]),
-        (("training",), [("shortest training step", "4.00 ms"), ("highest throughput", "250 /s")]),
-        (
-            ("inference", "training"),
-            [("shortest training step", "4.00 ms"), ("lowest latency", "5.00 ms"), ("highest throughput", "200 /s")],
-        ),
-    ],
-)
-def test_inference_and_training_are_no_rivals(modes: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
-    assert [(best.what, best.value) for best in best_rows(trained(*modes))] == expected
-
-
-def test_a_training_row_is_told_by_its_mode_too() -> None:
-    found, rows = trained("inference", "training"), []
-    for row in found.rows:
-        cells = {name: row.cells[name] for name in ("latency/forward", "throughput/samples_per_s")}
-        rows.append(dataclasses.replace(row, cells=cells))
-    assert [best.value for best in best_rows(dataclasses.replace(found, rows=tuple(rows)))] == ["5.00 ms", "200 /s"]
+def test_a_row_of_training_is_compared_by_its_whole_step() -> None:
+    found = trained("inference", "training")
+    rows = [dataclasses.replace(row, baseline_id=None, baseline_status=None) for row in found.rows]
+    found = dataclasses.replace(found, baseline={}, rows=tuple(rows))
+    text = (
+        "Lowest latency: 5.00 ms (inference, threads 1); lowest time of a training step: 4.00 ms (training, threads 1)."
+    )
+    assert answer(found).finding == text
 
 
 def test_a_set_with_few_headline_metrics_shows_all_that_have_values() -> None:
@@ -205,22 +199,13 @@ def test_what_nobody_expects_is_not_missing_and_one_reason_is_said_once() -> Non
         {"latency/forward": 1e-3, "quality/agreement": 1},
     ]
     (note,) = footnotes(build([{"n": n} for n in range(3)], metrics, rows))
-    text = "quality/accuracy, quality/agreement, throughput/samples_per_s: not measured"
+    text = "throughput, accuracy, agreement: not measured"
     assert (note.code, note.rows, note.text) == ("missing", 2, text)
     failed = build([{"n": 1}, {"n": 2}], TRAINING_METRICS, [training_values(1e-3, None, 0.9), {}])
     assert (failed.rows[1].status, footnotes(failed)) == ("failed", [])
 
 
 # The best of a sweep
-
-
-def test_best_rows_need_a_choice() -> None:
-    first, second, *_ = best_rows(comparison())
-    assert (first.model, first.what, first.value) == ("lenet5", "lowest latency", "128 µs")
-    assert first.where == "torch, batch_size 1, of the 5 of 6 measured"
-    assert (second.what, second.where) == ("highest throughput", "torch, batch_size 64, of the 5 of 6 measured")
-    assert best_rows(comparison(broken=False))[0].where == "torch, batch_size 1"
-    assert best_rows(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
 
 
 WHOLE = comparison(("lenet5", "mlp"), broken=False)
@@ -247,11 +232,6 @@ def test_a_row_that_failed_is_no_winner_though_it_has_figures() -> None:
     failed = dataclasses.replace(BEST, status="failed", reason="outputs differ", baseline_id=None)
     judged = with_rows(*(failed if row is BEST else row for row in WHOLE.rows))
     assert not set(batch_lines(judged)) >= set(batch_lines(WHOLE))
-    before, after = (
-        {found.model: found.where for found in best_rows(each) if found.what == "highest throughput"}
-        for each in (WHOLE, judged)
-    )
-    assert {model for model in before if before[model] != after[model]} == {BEST.axes["model"]}
 
 
 def test_where_a_batch_size_says_nothing_new_there_is_none() -> None:

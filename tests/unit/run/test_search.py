@@ -88,8 +88,8 @@ def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: 
     values = {(batch, step): batch / (step + 0.1 * batch) for batch, step in sizes if step + 0.1 * batch < 5}
     (batch, step), value = max(values.items(), key=lambda item: item[1])
     assert answer(comparison).finding.startswith(
-        f"The largest throughput of those that fulfil latency < 5 ms is that of batch_size={batch}, step={step}: "
-        f"throughput {value:.2f} k/s (10 of 28 combinations measured). "
+        f"Best throughput with latency < 5 ms: batch_size {batch}, step {step} – {value:.2f} k/s "
+        f"(10 of 28 combinations measured). "
     )
     assert answer(comparison).counts == "10 of 10 chosen combinations measured."
 
@@ -105,27 +105,29 @@ def test_the_answer_names_what_is_not_distinguishable(tmp_path: Path) -> None:
     """With 64 samples, 1 and 2 ms are 7.4 and 8.4 ms; with 32, 1 ms is about as good as 2 ms with 64."""
     _, comparison = searched(tmp_path / "sweep", plan_of(trials=8, batches=(32, 64), threshold=0.2))
     finding = answer(comparison).finding
-    assert "is that of batch_size=64, step=1: throughput 8.65 k/s (8 of 8 combinations measured)." in finding
-    assert finding.endswith("Not distinguishable from it: batch_size=32, step=1; batch_size=64, step=2.")
+    assert finding == (
+        "Best throughput: batch_size 64, step 1 – 8.65 k/s (8 of 8 combinations measured). "
+        "Not certain to be worse: batch_size 32, step 1; batch_size 64, step 2 and 5 more."
+    )
 
 
 def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
     _, comparison = searched(tmp_path / "sweep", plan_of(trials=3, conditions=("latency < 1 us",)))
     assert answer(comparison).finding == (
-        "The search found no combinations that fulfil latency < 1 us (3 of 28 combinations measured)."
+        "The search found no combinations with latency < 1 us (3 of 28 combinations measured)."
     )
 
 
 @pytest.mark.parametrize(
     ("thresholds", "told"),
-    [({}, "It can be distinguished from all others."), ({ACCURACY: 0.01}, "Not distinguishable from it: width=8.")],
+    [({}, "(2 of 2 combinations measured)."), ({ACCURACY: 0.01}, "As good: width 8.")],
 )
 def test_a_goal_that_is_exact_may_have_a_threshold_of_its_own(thresholds: dict[str, float], told: str) -> None:
     values = [{ACCURACY: 0.970}, {ACCURACY: 0.972}]
     made = build([{"width": 8}, {"width": 16}], {ACCURACY: ("ratio", "higher")}, values, thresholds=thresholds)
     search = SearchSummary((SearchGoal(ACCURACY, "maximize"),), trials=2, combinations=2)
     finding = answer(dataclasses.replace(made, search=search)).finding
-    assert finding.startswith("The largest accuracy is that of width=16: accuracy 0.9720")
+    assert finding.startswith("Best accuracy: width 16 – 0.9720 ")
     assert finding.endswith(told)
 
 
@@ -140,10 +142,10 @@ def test_a_search_in_which_everything_fails_says_why(tmp_path: Path) -> None:
 def test_a_goal_that_has_no_value_anywhere(tmp_path: Path) -> None:
     goals = (SearchGoal(MEMORY, "minimize"),)
     _, comparison = searched(tmp_path / "sweep", plan_of(3, goals, metrics=(MEMORY,)))
-    found = "The search found no combinations{} have a value of added memory (3 of 28 combinations measured)."
-    assert answer(comparison).finding == found.format(" that")
+    found = "The search found no combinations{} a value of added memory (3 of 28 combinations measured)."
+    assert answer(comparison).finding == found.format(" with")
     _, comparison = searched(tmp_path / "limited", plan_of(3, goals, conditions=("latency < 10 s",), metrics=(MEMORY,)))
-    assert answer(comparison).finding == found.format(" that fulfil latency < 10 s and")
+    assert answer(comparison).finding == found.format(" with latency < 10 s and with")
 
 
 def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
@@ -155,9 +157,7 @@ def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
 
 def test_a_single_round_is_not_certain(tmp_path: Path) -> None:
     _, comparison = searched(tmp_path / "sweep", plan_of(4, batches=(64,), threshold=0.05))
-    assert answer(comparison).finding.endswith(
-        " No other is within 5 % of it, which is not certain: fewer than 3 rounds of both sides can be compared."
-    )
+    assert answer(comparison).finding.endswith(" Not certain to be worse: step 2; step 3 and 1 more.")
 
 
 def test_a_search_that_ended_early_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_several_goals_have_a_front(tmp_path: Path) -> None:
     finding = answer(comparison).finding
     noun = "combination" if len(front) == 1 else "combinations"
     assert finding.startswith(
-        f"The Pareto front of throughput, latency has {len(front)} {noun} (12 of 28 combinations measured): "
+        f"The Pareto front of throughput, latency has {len(front)} {noun} (12 of 28 combinations measured)."
     )
 
 
@@ -298,7 +298,7 @@ def test_further_rounds_go_to_what_may_be_the_best(tmp_path: Path) -> None:
         combination.config["protocol"]["decide"] = "baseline"
     _, comparison = searched(tmp_path / "sweep", plan)
     assert {row.rounds_complete for row in comparison.rows} == {3}
-    assert answer(comparison).finding.endswith("It can be distinguished from all others.")
+    assert answer(comparison).finding == "Best throughput: step 1 – 8.65 k/s (4 of 4 combinations measured)."
 
 
 TABLES = Path(__file__).parent / "search_tables"

@@ -188,14 +188,11 @@ def test_a_comparison_with_another_sweep_is_decided_too(tmp_path: Path) -> None:
 def test_the_answer_says_that_nothing_is_compared(tmp_path: Path) -> None:
     models = {"a": {"step_s": 0.01}, "b": {"step_s": 0.02}}
     _, several = swept(tmp_path / "several", dataclasses.replace(plan_of(models), baseline={}))
-    assert answer(several).advice == (
-        "Nothing is compared, because no combination has a baseline among the others: "
-        "name one, such as compare.baseline={model: a}."
-    )
+    assert answer(several).advice == ("For ratios and verdicts name a baseline, such as 'compare.baseline={model: a}'.")
     _, single = swept(tmp_path / "single", plan_of({"a": {"step_s": 0.01}}))
     assert answer(single).advice.startswith("Nothing is compared, because there is one combination: ")
     _, fixed = swept(tmp_path / "fixed", dataclasses.replace(plan_of(models, decide=None), baseline={}))
-    assert answer(fixed).advice == ""
+    assert answer(fixed).advice == answer(several).advice
 
 
 def test_interleaved_samples_stop_too(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_sweep_leaves_a_run_with_links_and_one_per_combination(store: Store) -
     assert tags["mlflow.user"]
     assert (tags["confidence"], tags["sweeprof.baseline"]) == ("low", "torch")
     assert tags["answer"] == str(words)
-    assert tags[NOTE].startswith("**torch is faster than tensorflow in all 7 cases")
+    assert tags[NOTE].startswith("**No certain difference between torch and tensorflow in 7 of 9 cases")
     assert tags[NOTE].startswith(f"**{words.finding}** {words.rest}")
     for word in ("table", "charts", "report", "history"):
         assert f"[{word}](#/experiments/" in tags[NOTE].split("\n\n")[0]
