@@ -335,22 +335,9 @@ def device(name: str) -> Iterator[Finding]:
 PROBE_S = 120.0
 SLOW_DISK_S = 0.05
 SYNCS = 8
-PACKAGES = (
-    "sweeprof",
-    "hydra-core",
-    "omegaconf",
-    "mlflow",
-    "numpy",
-    "hydra-joblib-launcher",
-    "hydra-submitit-launcher",
-    "hydra-ray-launcher",
-)
-EXTRAS = {
-    "mlflow": "mlflow",
-    "hydra-joblib-launcher": "joblib",
-    "hydra-submitit-launcher": "submitit",
-    "hydra-ray-launcher": "ray",
-}
+PACKAGES = ("sweeprof", "hydra-core", "omegaconf", "numpy", "mlflow")
+LAUNCHERS = ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launcher")
+"""Packages that are listed only if they are installed."""
 
 
 class BackendProbe(TypedDict, total=False):
@@ -364,13 +351,13 @@ class BackendProbe(TypedDict, total=False):
 
 
 def backends(quick: bool) -> Iterator[Finding]:
-    """Yield every backend of the package: its version and its devices, or what is missing.
+    """Yield every backend of the package but that for tests: its version and its devices, or what is missing.
 
     ``quick``: nothing is imported.
     """
     files = sorted((conf_folder() / "backend").glob("*.yaml"))
     configs = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
-    configs = {name: config for name, config in configs.items() if "_target_" in config}
+    configs = {name: config for name, config in configs.items() if config.get("framework") in FRAMEWORK_EXTRAS}
     absent = {name: missing(name, config) for name, config in configs.items()}
     able: dict[str, Any] = {}  # by class: several configs have the same one
     for name, config in configs.items():
@@ -408,16 +395,15 @@ def probed(config: Mapping[str, object]) -> BackendProbe:
 
 
 def _extra(config: Mapping[str, object]) -> Extra:
-    """Return the package that a backend's framework needs."""
+    """Return the packages that a backend's framework needs."""
     framework = str(config["framework"])
-    if framework == "fake":
-        return Extra(("sweeprof",), "all")
     return FRAMEWORK_EXTRAS.get(framework, Extra((framework,), framework))
 
 
 def _framework(config: Mapping[str, object]) -> str:
-    """Return the name and the version of a backend's framework."""
-    return f"{config['framework']} {_version(_extra(config).packages[0]) or 'of an unknown version'}"
+    """Return the packages of a backend's framework, each with its version."""
+    packages = _extra(config).packages
+    return ", ".join(f"{package} {_version(package) or 'of an unknown version'}" for package in packages)
 
 
 def _row(name: str, config: Mapping[str, object], answer: BackendProbe | None) -> Finding:
@@ -436,10 +422,13 @@ def versions() -> Iterator[Finding]:
     yield known("Versions", "python", sys.version.split()[0])
     for package in PACKAGES:
         found = known("Versions", package, _version(package), "not installed")
-        if found.value is None and package in EXTRAS:
-            advice = Advice(f"install {package}", f"pip install 'sweeprof[{EXTRAS[package]}]'")
+        if package == "mlflow" and found.value is None:
+            advice = Advice("install MLflow", "pip install 'sweeprof[mlflow]'")
             found = dataclasses.replace(found, advice=advice)
         yield found
+    for package in LAUNCHERS:
+        if version := _version(package):
+            yield known("Versions", package, version)
 
 
 def _version(package: str) -> str | None:

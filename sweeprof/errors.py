@@ -270,11 +270,11 @@ Frame = tuple[str, int, str | None]
 def described(error: BaseException) -> str:
     """Return type, message and location of an error in one line, e.g. ``ValueError: no width (nets.py:7 in forward)``.
 
-    What could not be imported comes with the search path; a mistake that sweeprof itself reports is its message alone.
+    What could not be imported comes with the search path; a mistake or a lost process is its message alone.
     """
     error = original(error)
     message = message_of(error)[:LENGTH]
-    if isinstance(error, UserError):
+    if isinstance(error, UserError | WorkerError):
         return message
     text, location = type(error).__name__, location_of(error)
     if message:

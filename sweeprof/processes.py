@@ -11,6 +11,7 @@ import errno
 import gc
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -29,7 +30,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from sweeprof.errors import WorkerError
+from sweeprof.errors import WorkerError, described, formatted
 from sweeprof.results.files import open_regular, tail_lines
 
 PR_SET_PDEATHSIG = 1
@@ -225,9 +226,9 @@ class Child:
         except subprocess.TimeoutExpired:
             return WorkerError(f"{self._module} closed its socket{self._where}")
         if code < 0:
-            return ProcessLost(f"its {self._name} process was killed by {signal_name(-code)} (signal {-code})")
-        output = tail_lines(self._log, 1) or "no output"
-        return WorkerError(f"{self._module} ended with code {code}: {output}{self._where}")
+            return ProcessLost(f"its {self._name} process was {killed_by(-code, self._log)}")
+        cause = cause_of_exit(self._log) or "no output"
+        return WorkerError(f"{self._module} ended with code {code}: {cause}{self._where}")
 
     @property
     def _where(self) -> str:
@@ -283,6 +284,42 @@ def signal_name(number: int) -> str:
     return known.get(number, "a real-time signal")
 
 
+_NOTICE = re.compile(r"[WI]\d{4} [\d:.]+ |.*\b\w*Warning: |.*\b(?:WARNING|INFO)\b|\d{4}-\d\d-\d\d [\d:.,]+: [WI] ")
+"""The beginning of a line by which a framework or Python warns or informs."""
+_FATAL = re.compile(r"what\(\):|check failed|^F\d{4} |assert|\w\(\): |error", re.IGNORECASE)
+"""A part of the line by which a library says why it aborts its process."""
+_LINES = 100
+
+
+def cause_of_exit(log: Path) -> str | None:
+    """Return the last line of a process's output that is no warning; None if there is none."""
+    found = _messages(log)
+    return found[-1] if found else None
+
+
+def killed_by(number: int, log: Path) -> str:
+    """Return by which signal a process was killed, and what it printed as the reason, if it did."""
+    text = f"killed by {signal_name(number)} (signal {number})"
+    found = _messages(log)
+    if found and _FATAL.search(found[-1]):
+        text += f": {found[-1]}"
+    return text
+
+
+def _messages(log: Path) -> list[str]:
+    """Return the last lines of a process's output without warnings, and without what Python prints of a fatal signal."""
+    found = []
+    is_after_notice = False
+    for line in (tail_lines(log, _LINES) or "").splitlines():
+        if line.startswith("Fatal Python error: "):
+            break
+        is_notice = _NOTICE.match(line) is not None or (is_after_notice and line.startswith(" "))
+        is_after_notice = is_notice
+        if line.strip() and not is_notice:
+            found.append(line.strip())
+    return found
+
+
 def end_process(code: int = 0) -> NoReturn:
     """End this process as the end of its program would, but without freeing its objects, which takes MLflow's libraries a second.
 
@@ -324,18 +361,30 @@ def run_child() -> None:
 
     A process with :data:`NO_WORKING_DIRECTORY` imports no modules of the user.
     """
-    connection, function = _inherited()
-    function(connection, *sys.argv[3:])
+    with _told():
+        connection, function = _inherited()
+        function(connection, *sys.argv[3:])
     end_process()
 
 
 def run_answering_child() -> None:
     """On the child's side: answer each message by the function that :class:`Child` names, until the other side is gone."""
     die_with(os.getppid())
-    connection, function = _inherited()
-    for message in connection.messages():
-        connection.send(function(message))
+    with _told():
+        connection, function = _inherited()
+        for message in connection.messages():
+            connection.send(function(message))
     end_process()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Print an error and end this process; the last line, which the parent reports, has the cause and where it was raised."""
+    try:
+        yield
+    except Exception as error:  # of a user's code or a framework, which may raise anything
+        print(formatted(error), described(error), sep="\n", file=sys.stderr, flush=True)
+        sys.exit(1)
 
 
 def _inherited() -> tuple[Connection, Any]:

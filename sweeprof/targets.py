@@ -18,8 +18,13 @@ from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, des
 from sweeprof.paths import kind_of_model
 
 
-def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Problem]:
-    """Return the problems of a ``_target_`` and the names of its arguments; imports it."""
+def target_problems(key: str, target: str, arguments: Iterable[str], is_complete: bool = False) -> list[Problem]:
+    """Return the problems of a ``_target_`` and the names of its arguments; imports it.
+
+    Args:
+        key: of the target; its arguments are beside it.
+        is_complete: True if it is called with these arguments only, so that none of those that it requires may be absent.
+    """
     found = _found(key, target)
     if isinstance(found, Problem):
         return [found]
@@ -27,13 +32,22 @@ def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Pro
         signature = inspect.signature(found)  # type: ignore[arg-type]
     except (TypeError, ValueError):  # what is written in C need not have one
         return []
+    node = key.removesuffix("._target_")
+    given = list(arguments)
     problems = []
-    for name in arguments:
+    for name in given:
         try:
             signature.bind_partial(**{name: None})
         except TypeError:
-            noun = f"argument of {target}"
-            problems.append(choice_problem(key.removesuffix("._target_"), name, noun, signature.parameters))
+            problems.append(choice_problem(node, name, f"argument of {target}", signature.parameters))
+    if is_complete:
+        suggested = [problem.nearest for problem in problems]
+        for name, parameter in signature.parameters.items():
+            is_optional = parameter.default is not parameter.empty
+            is_variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            if not is_optional and not is_variable and name not in (*given, *suggested):
+                message = f"is a required argument of {target}: set {node}.{name}=VALUE."
+                problems.append(Problem(node, name, message))
     return problems
 
 

@@ -50,6 +50,11 @@ def one_line(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
+def without_numbers(text: str) -> str:
+    """Return ``text`` with a 0 for every number: the same for reasons that differ only in a size or an address."""
+    return re.sub(r"0x[0-9a-f]{6,}|\d+", "0", text)
+
+
 def shortened(text: str, limit: int) -> str:
     """Return ``text`` without its middle if it is longer than ``limit``: both ends tell names apart."""
     if len(text) <= limit:

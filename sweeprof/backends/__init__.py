@@ -414,18 +414,18 @@ class BackendHome:
     """The extra of sweeprof that installs the package."""
 
 
-def _home(name: str, framework: str = "", packages: tuple[str, ...] = ()) -> BackendHome:
+def _home(name: str, *packages: str, framework: str = "") -> BackendHome:
     adapter = f"sweeprof.backends.{name}.adapter"
     return BackendHome(adapter, f"{name.capitalize()}Backend", framework or name, packages or (name,), name)
 
 
 HOMES = {
     "torch": _home("torch"),
-    "keras": _home("tensorflow"),
-    "tensorflow": _home("tensorflow"),
-    "onnxruntime": _home("onnxruntime", framework="onnx"),
-    "jax": _home("jax", packages=("jax", "keras")),
-    "litert": _home("litert", packages=("ai_edge_litert",)),
+    "keras": _home("tensorflow", "tensorflow", "keras"),
+    "tensorflow": _home("tensorflow", "tensorflow", "keras"),
+    "onnxruntime": _home("onnxruntime", "onnxruntime", "onnx", framework="onnx"),
+    "jax": _home("jax", "jax", "jaxlib", "keras"),
+    "litert": _home("litert", "ai_edge_litert"),
     "openvino": _home("openvino"),
     "fake": BackendHome("sweeprof.backends.fake", "FakeBackend", "fake"),
 }

@@ -272,14 +272,14 @@ def run_child(request: ChildRequest, variables: Mapping[str, str]) -> ChildFailu
     """Let a process of its own carry out a request, with these environment variables; return what failed.
 
     Raises:
-        RuntimeError: the process died.
+        WorkerError: the process died.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, **variables, "PYTHONPATH": paths}
     try:
         error = call("sweeprof.backends.model_files:carried_out", request, environment)["error"]
     except WorkerError as gone:
-        raise RuntimeError(f"the process that makes the model's file failed: {gone}") from None
+        raise WorkerError(f"the process that makes the model's file failed: {gone}") from None
     return None if error is None else ChildFailure(**error)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from sweeprof import __version__
 from sweeprof.cli import common
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
+from sweeprof.config.constraints import BOOLEAN
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, doubled, long_number, with_quotes
 from sweeprof.config.schema import GROUPS, INTERNAL, KEYS, PARTS, TOP_LEVEL, constraint_problems, is_merged, keys_below
 from sweeprof.credentials import remember
@@ -102,15 +103,43 @@ def _query(shell: str, run_hydra: Callable[[list[str]], None]) -> None:
         options = common.command_parser(before[0])._option_string_actions
         print("\n".join(option for option in options if option.startswith(word or "--")))
         return
+    if word.startswith("-"):
+        print("\n".join(flag for flag in FLAGS if flag.startswith(word)))
+        return
+    folder = config_dir(line.split())
+    given = ["--config-dir", str(folder)] if folder and folder.is_dir() else []
+    key, equals, value = word.partition("=")
+    values = _values(key.lstrip("+"), [conf_folder(), *map(Path, given[1:])]) if equals else []
+    if values:
+        chosen, comma, last = value.rpartition(",")
+        for name in values:
+            if name.startswith(last) and name not in chosen.split(","):
+                print(f"{key}={chosen}{comma}{name}")
+        return
     if not before:
         print("\n".join(name for name in common.COMMANDS if name.startswith(word)))
     os.environ["COMP_LINE"] = line
-    folder = config_dir(line.split())
-    given = ["--config-dir", str(folder)] if folder and folder.is_dir() else []
     try:
         run_hydra([COMPLETION_FLAGS[1], f"query={shell}", *given])
     except Exception:  # an unfinished line may be invalid
         print()
+
+
+def _values(key: str, folders: Sequence[Path]) -> list[str]:
+    """Return the values of a key if they can be listed: configs of a group in these folders, fixed choices, sweeps to resume."""
+    if key in (*GROUPS, "sweep"):
+        names = set()
+        for folder in folders:
+            for file in (folder / key).rglob("*.yaml"):
+                names.add(str(file.relative_to(folder / key).with_suffix("")))
+        return sorted(names)
+    if key == "resume":
+        sweeps = {plan.parents[1].name for plan in Path("outputs").glob("*/*/plan.json")}
+        return ["last", *(f"{name}/last" for name in sorted(sweeps) if " " not in name)]
+    constraint = KEYS[key].constraint if key in KEYS else None
+    if constraint is BOOLEAN:
+        return ["false", "true"]
+    return list(constraint.choices) if constraint else []
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -121,6 +150,8 @@ HYDRA_MODES = {"--run", "-r", "--multirun", "-m", "--cfg", "-c", "--info", "-i",
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
 """Flags that are followed by a value."""
+ALIKE = 0.8
+"""Minimum similarity of a word to a subcommand that it may misspell: `run` is not like `prune`."""
 FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
 
 DISK_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EIO, errno.ESTALE, errno.ENOTCONN}
@@ -201,23 +232,68 @@ def _run_sweep(arguments: Sequence[str]) -> ExitCode:
 def check_arguments(arguments: Sequence[str]) -> None:
     """Raise a :class:`UserError` for arguments that are neither flags nor overrides."""
     problems = []
-    for before, argument in zip(["", *arguments], arguments, strict=False):
-        flag, _, value = argument.partition("=")
-        if flag.lstrip("+") == "tracking.uri" and "@" in value:  # before Hydra, whose errors quote parts of a value
+    in_advice = False
+    """True if the problem of the argument before names this one as its value."""
+    for before, argument, after in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
+        key, _, value = argument.partition("=")
+        if key.lstrip("+") == "tracking.uri" and "@" in value:  # before Hydra, whose errors quote parts of a value
             problems += constraint_problems({"tracking": {"uri": value.strip("'\" ")}})
         if long_number(value):
-            problems.append(Problem(flag, value, TOO_MANY_DIGITS))
-        if argument.startswith("-") and flag not in FLAGS:
-            problems.append(choice_problem("command line", flag, "flag", FLAGS))
-        elif argument.startswith(("-", "~")) or "=" in argument or before in VALUED_FLAGS:
+            problems.append(Problem(key, value, TOO_MANY_DIGITS))
+        if before in VALUED_FLAGS or in_advice:
+            in_advice = False
             continue
-        elif argument == arguments[0]:
-            expected = f"is not an override (expected KEY=VALUE) or a subcommand. Known: {', '.join(COMMANDS)}."
-            problems.append(Problem("command line", argument, expected, nearest(argument, list(COMMANDS))))
-        else:
-            problems.append(Problem("command line", argument, "is not an override (expected KEY=VALUE)."))
+        following = "" if is_override(after) else after
+        problem = _separated_value(argument, following)
+        if problem is not None:
+            in_advice = following != ""
+        elif not is_override(argument):
+            problem = _unknown_word(argument, is_first=argument == arguments[0])
+        elif argument.startswith("-") and key not in FLAGS:
+            problem = choice_problem("command line", key, "flag", FLAGS)
+        if problem is not None:
+            problems.append(problem)
     if problems:
         raise UserError(problems)
+
+
+def _separated_value(argument: str, following: str) -> Problem | None:
+    """Return the problem of a key with dashes, without a value, or with a comma before a space; None if it is none of them.
+
+    Args:
+        following: the next argument, if it may be the value.
+    """
+    name, equals, value = argument.partition("=")
+    key = name.lstrip("-").replace("-", "_")
+    if equals and value.endswith(","):
+        advice = f"write values without spaces between them: {name}={value}{following or 'VALUE'}."
+        return Problem(name, value, f"ends with a comma; {advice}")
+    if key not in (*KEYS, "sweep") or name in FLAGS:
+        return None
+    if name.startswith("-"):
+        return Problem("command line", argument, f"is not a flag: write {key}={value or following or 'VALUE'}.")
+    if not equals:
+        return Problem("command line", argument, f"has no value: write {key}={following or 'VALUE'}.")
+    return None
+
+
+def _unknown_word(word: str, is_first: bool) -> Problem:
+    """Return the problem of a word that is neither a flag nor an override; the first one may be meant as a subcommand."""
+    if not is_first:
+        return Problem("command line", word, "is not an override (expected KEY=VALUE).")
+    expected = (
+        "is not an override (expected KEY=VALUE) or a subcommand. A sweep is started by overrides alone, such as "
+        f"sweeprof +sweep=NAME. Subcommands: {', '.join(COMMANDS)}."
+    )
+    close = nearest(word, list(COMMANDS), ALIKE)
+    if (conf_folder() / "sweep" / f"{word}.yaml").is_file():
+        close = f"+sweep={word}"
+    return Problem("command line", word, expected, close)
+
+
+def is_override(argument: str) -> bool:
+    """True if an argument looks like a flag or an override."""
+    return argument.startswith(("-", "~")) or "=" in argument[1:]
 
 
 def hydra_arguments(arguments: Sequence[str]) -> list[str]:

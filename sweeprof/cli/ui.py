@@ -32,7 +32,7 @@ from sweeprof.paths import cache_folder
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import die_with, terminable
 from sweeprof.run.tracker_process import read_tracking, stored_tracker
-from sweeprof.storage import Folder, check_address, foreign
+from sweeprof.storage import Folder, check_address, foreign, sweeps
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.connection import LOCAL, PORT, ServerUnreachable, is_healthy, logins, same_address
 from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, pages_of, with_token
@@ -74,8 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="DIR",
         nargs="?",
-        default="last",
-        help="the folder of a sweep; last or NAME/last: the newest (default: last)",
+        help="the folder of a sweep; last or NAME/last: the newest (default: the newest that was sent to MLflow)",
     )
     add_output(parser)
     parser.add_argument(
@@ -86,7 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
-    folder = sweep_folder(options.folder, options.output)
+    folder = sweep_folder(options.folder or "last", options.output)
+    if options.folder is None and not _is_sent(folder):
+        folder = _newest_sent(folder, options.output)
     store, named = _store(folder)
     try:
         with terminable():
@@ -96,6 +97,24 @@ def run(options: argparse.Namespace) -> ExitCode:
     except (ServerEnded, ServerUnreachable) as error:
         print_error(error)
         return ExitCode.INCOMPLETE
+
+
+def _is_sent(folder: Folder) -> bool:
+    """True if a sweep was sent to MLflow, or it is not known whether it was."""
+    try:
+        return read_tracking(folder)["config"].get("_target_") == MLFLOW
+    except Damaged:
+        return True
+
+
+def _newest_sent(newest: Folder, output: Path) -> Folder:
+    """Return the newest sweep that was sent to MLflow, and say so, as ``newest`` was not; if none was, return ``newest``."""
+    for folder in sweeps(output.absolute()):
+        if _is_sent(folder):
+            reason = f"the newest sweep, {newest.path}, was not sent to MLflow ({_how_to_send(newest)})"
+            print(f"Showing {folder.path}: {reason}", file=sys.stderr)
+            return sweep_folder(str(folder.path), output)
+    return newest
 
 
 def _store(folder: Folder) -> tuple[str, bool]:
@@ -164,6 +183,7 @@ def _show(folder: Folder, store: str, named: bool, port: int, browse: bool) -> E
                 return _print_pages(folder, pages, browse)
     _check_store(store)
     port, token = _free_port(port), secrets.token_hex(32)
+    print(f"Starting MLflow's interface for {folder.path}; this takes 10 to 45 s.", file=sys.stderr, flush=True)
     artifacts = place / "mlflow-artifacts"
     with (
         tempfile.TemporaryFile("w+", errors="replace") as log,

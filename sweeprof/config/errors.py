@@ -27,6 +27,7 @@ from sweeprof.config.overrides import NOUNS, VERSION_BASE, Groups, config_file, 
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems, is_setting, lacks_default_tracker, unknown_setting
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest, shown_value
+from sweeprof.model_sources import choice_of_model
 from sweeprof.paths import conf_folder
 from sweeprof.results.record import Json
 
@@ -174,8 +175,6 @@ def empty_shape(path: Path, shape_keys: Collection[str]) -> Problem | None:
 # ----------------------------------------------------------------------------------------------------------------------
 # Why Hydra could not compose a config
 
-PUBLISHED = "A published model has a name: model=timm model.name=resnet18; also of torchvision, transformers and Keras."
-"""What an unknown model may be."""
 CALLS = ("choice(a,b)", "doubling(first,last)", "glob(*)", "range(start,stop,step)")
 """Calls that list the values of an axis."""
 CONDITIONS = ("compare.constraints", "search.subject_to")
@@ -361,10 +360,14 @@ def _choice_problems(key: str, override: Override, groups: Groups, extra: Path |
         known += [path.stem for path in (extra / key).glob("*.yaml")]
     for text in _texts(override):
         if text not in known:
-            problem = choice_problem(key, text, noun, known)
-            if key == "model" and problem.nearest is None:
-                problem = replace(problem, allowed=f"{problem.allowed} {PUBLISHED}")
-            yield problem
+            yield unknown_choice(key, text, known)
+
+
+def unknown_choice(group: str, name: object, known: Collection[str]) -> Problem:
+    """Return the problem of a name that a config group does not have."""
+    if group == "model":
+        return choice_of_model(name, known)
+    return choice_problem(group, name, NOUNS.get(group, group), known)
 
 
 def _unreadable(line: str, message: str) -> Problem:
@@ -380,7 +383,25 @@ def _unreadable(line: str, message: str) -> Problem:
     if key in CONDITIONS:
         advice = f"write '{key}=[\"latency < 5 ms\"]', with both kinds of quotes."
         return Problem(key, value, f"is not a list of conditions; {advice}")
-    return Problem(key, value, f"cannot be read: {message}")
+    if not re.fullmatch(r"[\w.@:/$-]+", key):
+        return Problem("command line", line, "does not begin with a key: KEY=VALUE.")
+    return Problem(key, value, _syntax_reason(key, value))
+
+
+def _syntax_reason(key: str, value: str) -> str:
+    """Return what is wrong with a value that is not in Hydra's grammar."""
+    unquoted = re.sub(r"""'[^']*'|"[^"]*\"""", "", value)
+    for quote in "'\"":
+        if quote in unquoted:
+            return f"has a {quote} that is not closed."
+    for opening, closing in ("()", "[]", "{}"):
+        if unquoted.count(opening) > unquoted.count(closing):
+            return f"has a {opening} without a {closing}."
+        if unquoted.count(opening) < unquoted.count(closing):
+            return f"has a {closing} without a {opening}."
+    if re.search(r"(?:^|[,(\[{])\s*,|,\s*(?:$|[)\]}])", unquoted):
+        return "has a comma without a value beside it."
+    return f"has characters that need two kinds of quotes: \"{key}='{value}'\"."
 
 
 def _texts(override: Override) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, get_args
 from sweeprof.backends import Compiler, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import LARGEST_SIZE, Constraint
-from sweeprof.config.override_syntax import TOO_MANY_DIGITS
+from sweeprof.config.override_syntax import TOO_MANY_DIGITS, spelled
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, nearest, target_advice
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
@@ -762,6 +762,11 @@ def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
             if advice is not None:
                 message, _, known = message.partition(". Known: ")
                 message, close = f"{message}; {advice} Known: {known}", None
+            if key.role is Role.IDENTITY and isinstance(value, list) and value and all(map(constraint.accepts, value)):
+                written = spelled(value)
+                message += (
+                    f" To measure each, write {key.name}={written[1:-1]}, or in a file axes: {{{key.name}: {written}}}."
+                )
             problem = Problem(key.name, _shown(value), message, close)
             if problem not in problems:
                 problems.append(problem)

@@ -5,6 +5,7 @@ Here is what the constraint of a single key in :mod:`.schema` cannot check; the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -29,6 +30,7 @@ from sweeprof.metrics.quality import problems_of
 from sweeprof.metrics.select import select
 from sweeprof.model_sources import OWN_KEYS
 from sweeprof.model_sources import argument_problems as generate_problems
+from sweeprof.paths import conf_folder
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.results.verdicts import MIN_ROUNDS
@@ -121,9 +123,22 @@ def _dataset_problems(dataset: Any) -> Iterator[Problem]:
     if not isinstance(dataset, Mapping) or not dataset.get("_target_"):
         yield Problem("dataset._target_", None, "is missing: it must name a class or function.")
     else:
-        yield from _argument_problems("dataset", dataset)
+        for problem in _argument_problems("dataset", dataset):
+            yield _with_dataset(problem, str(problem.value))
         if str(dataset["_target_"]).startswith("sweeprof."):
             yield from integer_problems(dataset)
+
+
+def _with_dataset(problem: Problem, argument: str) -> Problem:
+    """Return a problem of an argument that the dataset does not have, with the datasets that have it."""
+    if problem.key != "dataset" or problem.nearest is not None:
+        return problem
+    entry = re.compile(rf"^{re.escape(argument)}:", re.MULTILINE)
+    files = sorted((conf_folder() / "dataset").glob("*.yaml"))
+    having = [f"dataset={file.stem}" for file in files if entry.search(file.read_text(encoding="utf-8"))]
+    if not having:
+        return problem
+    return replace(problem, allowed=f"{problem.allowed} Datasets that have it: {', '.join(having)}.")
 
 
 def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
@@ -348,7 +363,8 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
         elif found is not None:
             problems.append(found)
     methods, gaps = constant_of(target, "precision_methods"), constant_of(target, "precision_gaps")
-    if not problems and isinstance(methods, Mapping):  # the class declares which precisions it supports
+    is_valid = not problems and not refused
+    if is_valid and isinstance(methods, Mapping):  # the class declares which precisions it supports
         known_gaps = gaps if isinstance(gaps, Mapping) else {}
         reason = unsupported_reason(name, methods, known_gaps, node.get("precision"), node.get("precision_method"))
         if reason is not None:

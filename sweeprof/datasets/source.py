@@ -67,7 +67,8 @@ def made(node: str | Mapping[str, Any] | None, key: str) -> Any:
         problems = node_problems(key, node)
         if not problems:
             arguments = [name for name in node if not str(name).startswith("_")]
-            problems = target_problems(f"{key}._target_", node["_target_"], arguments)
+            is_complete = not {"_args_", "_partial_"} & set(node)
+            problems = target_problems(f"{key}._target_", node["_target_"], arguments, is_complete)
     if problems:
         raise UserError(problems)
     try:
@@ -612,16 +613,15 @@ def package(name: str, extra: str, key: str = "dataset") -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
-            raise
-        problem = Problem(key, extra, f"needs the package {error.name}: pip install 'sweeprof[{extra}]'.")
+        missing = str(error.name).partition(".")[0]
+        problem = Problem(key, extra, f"needs the package {missing}: pip install 'sweeprof[{extra}]'.")
         raise UserError([problem]) from None
 
 
-def import_torchvision(key: str = "dataset") -> ModuleType:
+def import_torchvision(key: str = "dataset", extra: str = "torchvision") -> ModuleType:
     """Return torchvision; where its compiled operators do not fit this torch, without them: images do not need them."""
     try:
-        return package("torchvision", "torchvision", key)
+        return package("torchvision", extra, key)
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
@@ -629,7 +629,7 @@ def import_torchvision(key: str = "dataset") -> ModuleType:
             if name.partition(".")[0] == "torchvision":
                 del sys.modules[name]
         sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
-        return package("torchvision", "torchvision", key)
+        return package("torchvision", extra, key)
 
 
 def import_transformers(key: str = "dataset") -> ModuleType:

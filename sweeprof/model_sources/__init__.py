@@ -12,11 +12,16 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sweeprof.datasets import ArraySpec, ImagePreprocessing, ModelInputs, source
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+
+PUBLISHED = "A published model has a name: model=timm model.name=resnet18; also of torchvision, transformers and Keras."
 
 
 def package(name: str, extra: str) -> ModuleType:
@@ -48,6 +53,42 @@ def image_inputs(
         images=images,
         no_images=no_images,
     )
+
+
+_MODELS = {
+    "timm": ("timm", "models/*.py"),
+    "torchvision": ("torchvision", "models/**/*.py"),
+    "keras_applications": ("keras", "src/applications/*.py"),
+}
+"""By source: the package, and its files with a function for each model."""
+
+
+def overrides_for(name: str) -> list[str]:
+    """Return the overrides that choose the published model ``name`` from each installed source that has it; imports nothing."""
+    definition = re.compile(rf"^def ({re.escape(name)})\(", re.MULTILINE | re.IGNORECASE)
+    found = []
+    for source_name, (package_name, files) in _MODELS.items():
+        spec = find_spec(package_name)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for file in sorted(Path(folder).glob(files)):
+                match = definition.search(file.read_text(encoding="utf-8", errors="replace"))
+                if match:
+                    found.append(f"model={source_name} model.name={match[1]}")
+                    break
+    return found
+
+
+def choice_of_model(name: object, known: Iterable[str]) -> Problem:
+    """Return the problem of a model that no config names, with the sources that have a published model of that name."""
+    problem = choice_problem("model", name, "model", known)
+    overrides = overrides_for(str(name))
+    if overrides:
+        return replace(
+            problem, allowed=f"is the name of a published model: write {' or '.join(overrides)}.", nearest=None
+        )
+    if problem.nearest is None:
+        return replace(problem, allowed=f"{problem.allowed} {PUBLISHED}")
+    return problem
 
 
 def known_name(key: str, name: str, known: Iterable[str], noun: str) -> str:

@@ -9,10 +9,9 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets import ImagePreprocessing, ModelInputs
+from sweeprof.datasets import ImagePreprocessing, ModelInputs, source
 from sweeprof.datasets.images import INTERPOLATIONS
 from sweeprof.model_sources import check_arguments, check_sizes, image_inputs, known_name, package, size
-from sweeprof.model_sources.torchvision import import_torchvision
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def import_timm() -> ModuleType:
     """Return timm, which imports torchvision."""
     if find_spec("timm") is not None:
-        import_torchvision()
+        source.import_torchvision("model", "timm")
     return package("timm", "timm")
 
 

@@ -27,10 +27,9 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.text import Text
 
-from sweeprof.config.errors import ConfigFile, empty_shape, located
+from sweeprof.config.errors import ConfigFile, empty_shape, located, unknown_choice
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, default_sampler, is_among, spelled
 from sweeprof.config.overrides import (
-    NOUNS,
     Arguments,
     Groups,
     config_file,
@@ -86,7 +85,7 @@ from sweeprof.plan.plan import (
 )
 from sweeprof.plan.probe import probe
 from sweeprof.plan.shape import distinct
-from sweeprof.plan.sweep_file import Points, as_written, plain_node
+from sweeprof.plan.sweep_file import Points, as_written, axis_value, plain_node
 from sweeprof.results.compared_rows import Excluded, SearchGoal
 from sweeprof.results.constraints import metric_names
 from sweeprof.results.measurement import MetricInfo
@@ -419,8 +418,8 @@ class Composer:
         # Hydra merges a mapping into the default one; a given baseline must replace it.
         given = self.arguments.fixed.get("compare.baseline")
         if given is not None and given.value() is not None:
-            return given.value()
-        chosen = self._plain("compare.baseline")
+            return _as_axes(given.value())
+        chosen = _as_axes(self._plain("compare.baseline"))
         if chosen is not None and not isinstance(chosen, dict):
             return chosen
         if chosen is None:
@@ -588,7 +587,7 @@ class Composer:
                 known = self._groups.options(key)
                 for value in values:
                     if value not in known:
-                        yield choice_problem(key, value, NOUNS.get(key, key), known)
+                        yield unknown_choice(key, value, known)
             elif self._is_unknown(key):
                 known_keys = [k for k in leaf_keys(self.config) if k.partition(".")[0] not in SHAPE_KEYS]
                 yield key_problem(key, ",".join(map(str, values)), [*known_keys, *self.points.shape.variants])
@@ -599,6 +598,13 @@ class Composer:
             if source.provider == "command-line":
                 program += ["--config-dir", str(source.path)]
         return program
+
+
+def _as_axes(baseline: Any) -> Any:
+    """Return the value of ``compare.baseline`` with the values of axes as combinations have them."""
+    if isinstance(baseline, dict):
+        return {key: axis_value(value) for key, value in baseline.items()}
+    return baseline
 
 
 _ONE_METRIC_SET = "metrics=full has all metrics, and metrics.select=[latency/forward,compute/macs] those that it names."

@@ -9,10 +9,20 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.source import checked_split, run_name
-from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, WorkerError, choice_problem, original
+from sweeprof.errors import (
+    DatasetError,
+    Problem,
+    Unsupported,
+    UserError,
+    WorkerError,
+    choice_problem,
+    described,
+    original,
+)
 from sweeprof.metrics.quality import output_scores
 from sweeprof.model_sources import OWN_KEYS
 from sweeprof.plan.plan import Combination, environment
@@ -24,6 +34,9 @@ PROBE_S = 120.0
 DATASETS_S = 30.0
 """How long datasets may take to load at planning; what takes longer is checked when it is measured."""
 
+Target = tuple[str, str, list[str], bool]
+"""The arguments of :func:`target_problems`."""
+
 
 def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: bool = True) -> list[Problem]:
     """Return the problems of the targets and devices of the combinations.
@@ -32,7 +45,7 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: b
         packaged: targets that sweeprof's own configs name; they need no look.
         here: whether they are measured on this host; what devices others have only they can say.
     """
-    targets: dict[str, tuple[str, str, list[str]]] = {}
+    targets: dict[str, Target] = {}
     datasets: dict[str, Json] = {}
     questions: dict[str, Json] = {}
     devices: dict[tuple[str, str], Json] = {}
@@ -63,23 +76,27 @@ def _text(node: object) -> str:
     return json.dumps(node, sort_keys=True, default=str)
 
 
-def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
-    """Key, target, and the names of the arguments that it is called with."""
+def _targets(config: Json) -> Iterator[Target]:
     try:
         builder, node = chosen_builder(config["backend"], config["model"])
-        yield f"model.{builder}._target_", node["_target_"], list(given_arguments(node))
+        yield _called_alone(f"model.{builder}", node)
     except Unsupported:  # which the combination's row says
         pass
     for group in ("dataset", "backend"):
-        yield f"{group}._target_", config[group]["_target_"], list(given_arguments(config[group]))
+        yield _called_alone(group, config[group])
     for key in ("optimizer", "loss"):
         node = config["training"][key]
         if isinstance(node, Mapping):
-            yield f"training.{key}._target_", node["_target_"], list(given_arguments(node))
+            yield f"training.{key}._target_", node["_target_"], list(given_arguments(node)), False
     generation = config.get("generation", {})
     if config.get("mode") == "generation" and generation.get("function") is not None:
         arguments = [name for name in generation if name not in OWN_KEYS]
-        yield "generation.function", generation["function"], arguments
+        yield "generation.function", generation["function"], arguments, False
+
+
+def _called_alone(key: str, node: Mapping[str, Any]) -> Target:
+    """Return the target of a node that is called with the node's arguments only, unless some of them are positional."""
+    return f"{key}._target_", node["_target_"], list(given_arguments(node)), "_args_" not in node
 
 
 def quality_problems(question: Json) -> list[Problem]:
@@ -106,10 +123,10 @@ def _asked(question: Json, variables: Mapping[str, str], then: Json | None = Non
             with suppress(WorkerError):  # the rows will say what is wrong
                 answer = child.ask(then, DATASETS_S)
     except WorkerError as error:
-        names = [name for _, name, _ in question.get("targets", [])]
+        names = [name for _, name, *_ in question.get("targets", [])]
         names += [str(node["_target_"]) for q in question.get("quality", []) for node in q["nodes"].values()]
         subject = ", ".join(names) or question["backend"]["_target_"]
-        return [Problem("_target_", subject, f"cannot be imported: {error}.")]
+        return [Problem("_target_", subject, f"cannot be imported: {str(error).rstrip('.')}.")]
     finally:
         child.close()
     return [Problem(**problem) for problem in answer["problems"]]
@@ -139,7 +156,10 @@ def dataset_problems(node: Json) -> list[Problem]:
 
 def device_problem(backend: Json, device: str) -> Problem | None:
     """Return the problem of a device that the backend does not offer on this host; None if it does. Imports the framework."""
-    offered = instantiate(backend).devices()
+    try:
+        offered = instantiate(backend).devices()
+    except Exception as error:  # a framework may fail to import in any way
+        return Problem("backend", backend["_target_"], f"cannot be used: {described(error).rstrip('.')}.")
     return None if device in offered else choice_problem("device.type", device, "device of this host", offered)
 
 

@@ -639,7 +639,7 @@ class Points:
         # Hydra merges a mapping into the config's own: the table then shows what the axis gives.
         if axis in point and _contains(found, point[axis]):
             found = point[axis]
-        return found if storable(found) is found else spelled(found)
+        return axis_value(found)
 
     @cached_property
     def targets(self) -> set[str]:
@@ -861,6 +861,11 @@ def _within_budget(protocol: Json, *_: object) -> Json:
 def plain_node(config: DictConfig, key: str) -> Any:
     """The value at a key as plain data."""
     return _as_data(OmegaConf.select(config, key), resolve=True)
+
+
+def axis_value(value: object) -> object:
+    """Return a value as tables and records have it; as text, such as ``nan``, if JSON cannot express it."""
+    return value if storable(value) is value else spelled(value)
 
 
 def as_written(config: DictConfig, key: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Record, Status
 from sweeprof.results.verdicts import DETERMINISTIC, REASONS
-from sweeprof.text import axis_number, axis_text, one_line, shortened
+from sweeprof.text import axis_number, axis_text, one_line, shortened, without_numbers
 
 _VERDICT_NAMES: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 
@@ -40,7 +39,6 @@ RowOutcome = Status | Literal["incomplete"]
 """``incomplete``: measured, but for a metric that raised."""
 MOST_FAILURES = 20
 """Different failures that the terminal and Markdown list."""
-_NUMBER = re.compile(r"\d+")
 _PLACE = ("cpu", "memory", "gpu")
 _NOT_SOFTWARE = ("host", "submitted from", "cpu governor", "cpu quota", "load", "git")
 
@@ -99,7 +97,7 @@ def failures(comparison: Comparison) -> list[FailedRows]:
         if not known and not row.has_values:
             known = (Failure("", row.reason or "no reason was given"),)
         for failure in known:  # one cause may end several passes
-            group = groups[status, _NUMBER.sub("", failure.message)]
+            group = groups[status, without_numbers(failure.message)]
             group.setdefault(row.combination_id, (row, []))[1].append(failure)
     tell = combination_namer(comparison)
     found = []

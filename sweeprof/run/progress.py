@@ -27,7 +27,7 @@ from sweeprof.results.files import open_regular
 from sweeprof.run.search import measured_plan
 from sweeprof.run.stopping import trials_end
 from sweeprof.storage import Folder, Jobs, TrialEvent, TrialKey, parsed
-from sweeprof.text import axis_text
+from sweeprof.text import axis_text, without_numbers
 
 WAKE_S = 1.0
 MOST_LINES = 200
@@ -45,8 +45,10 @@ class ProgressState:
     current: str = ""
     waited_for: str = ""
     """The other sweep for which it waited last."""
-    failures: list[str] = field(default_factory=list)
-    """One line for each trial that failed."""
+    failed: int = 0
+    """Trials that failed."""
+    causes: set[str] = field(default_factory=set)
+    """Of these trials, without numbers."""
     spent: dict[str, list[float]] = field(default_factory=dict)
     """Seconds that trials took, by pass."""
     begun: dict[TrialKey, float] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class ProgressState:
         return left / max(1, len(self.begun))  # trials that run at once
 
     def take(self, event: TrialEvent, label: str) -> str | None:
-        """Account for an event; returns a line to print if the trial failed."""
+        """Account for an event; returns a line to print if the trial failed and is the first that did so for its reason."""
         if event.kind in ("begin", "running"):  # the time that a trial waited does not count
             self.current, self.begun[event.key] = f"{label}, {event.pass_name}", event.time
             return None
@@ -90,10 +92,14 @@ class ProgressState:
             self.steps.setdefault(event.combination_id, {})[event.round] = event.step_s
         if event.status in ("ok", "unsupported"):
             return None
+        self.failed += 1
+        cause = without_numbers(f"{event.status}: {event.reason}")
+        if cause in self.causes:
+            return None
+        self.causes.add(cause)
         line = f"{label}, {event.pass_name}: {event.status}: {event.reason}"
         if event.log:
             line += f"; log: {event.log}"
-        self.failures.append(line)
         return line
 
 
@@ -175,7 +181,7 @@ class ProgressDisplay:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _take_new(self) -> None:
-        """Account for new events, and print a line for each failure and each combination that has its first result."""
+        """Account for new events, and print a line for each cause of failures and each combination that has its first result."""
         for path in sorted(self._events.glob("shard-*.jsonl")):
             try:
                 # Of thousands of tasks most have written nothing since.
@@ -222,8 +228,8 @@ class ProgressDisplay:
             description = self._jobs.queue() or state.current
         if state.current:
             left = f"{self._left()} left"
-        if state.failures:
-            failed = f"{len(state.failures)} failed"
+        if state.failed:
+            failed = f"{state.failed} failed"
         self._bar.update(
             self._task,
             completed=state.done,
@@ -235,7 +241,7 @@ class ProgressDisplay:
         self._bar.refresh()
 
     def _plain(self) -> str:
-        failed = f", {len(self.state.failures)} failed" if self.state.failures else ""
+        failed = f", {self.state.failed} failed" if self.state.failed else ""
         left = self._left() if self._may_stop else f"about {self._left()}"
         return f"[{self.state.done}/{self.state.total}{failed}] {self.state.current} ({left} left)"
 

@@ -26,7 +26,7 @@ from sweeprof.datasets.source import run_name
 from sweeprof.errors import Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Plan, Trial, TrialGroup
-from sweeprof.processes import Child, NoAnswer, ProcessLost, child_environment, signal_name
+from sweeprof.processes import Child, NoAnswer, ProcessLost, cause_of_exit, child_environment, killed_by
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
@@ -408,7 +408,7 @@ class _Shard:
             time.sleep(KILLED_TOGETHER_S)
         if end.timed_out:
             self._timed_out.add((blank.combination_id, blank.pass_name in exclusive_passes()))
-        status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1), request.memory)
+        status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, log, request.memory)
         if changes:
             reason += f"; it changed the folder of the sweep: {'; '.join(changes)}"
         wall_s, trace = time.monotonic() - asked, tail_lines(log, 50)
@@ -429,18 +429,19 @@ class _Shard:
 
 
 def _failure(
-    end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: str | None, memory: int | None = None
+    end: ProcessExit, timeout_s: float | None, oom_kill: bool, log: Path, memory: int | None = None
 ) -> tuple[Status, str]:
-    """Return status and reason of a process that left no record; ``output`` is its last line."""
+    """Return status and reason of a process that left no record; ``log`` has its output."""
     if end.used_bytes is not None and memory is not None:
         return "oom", excess_reason(end.used_bytes, memory)
     if end.timed_out:
         return "timeout", "took too long" if timeout_s is None else f"took longer than limits.timeout_s={timeout_s:g}"
     if end.code == -signal.SIGKILL and oom_kill:
         return "oom", "the system ran out of memory and killed it"
-    if "std::bad_alloc" in (output or ""):
+    cause = cause_of_exit(log)
+    if "std::bad_alloc" in (cause or ""):
         return "oom", "std::bad_alloc"
     if end.code < 0:
-        return "crashed", f"killed by {signal_name(-end.code)} (signal {-end.code})"
+        return "crashed", killed_by(-end.code, log)
     reason = f"exited with code {end.code} without leaving a record"
-    return "crashed", f"{reason}: {output}" if output else reason
+    return "crashed", f"{reason}: {cause}" if cause else reason

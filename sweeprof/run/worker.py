@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
+import re
 import resource
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import Unsupported, described, formatted, location_of, original
 from sweeprof.passes.registry import PassResult, exclusive_passes
 from sweeprof.profiling.profiler import Profiler
@@ -29,6 +31,7 @@ from sweeprof.run.trial_limits import excess_reason, shared_bytes
 from sweeprof.storage import Folder
 from sweeprof.text import LONGEST_TRACEBACK, open_closed_descriptors, stored
 
+DEFAULT_DATASET = f"{Digits.__module__}.{Digits.__qualname__}"
 LIMITS = (
     resource.RLIMIT_CPU,
     resource.RLIMIT_FSIZE,
@@ -79,7 +82,7 @@ def _run(request: Request, participant: InterleavedParticipant | None) -> None:
         for trace_of_metric in getattr(found, "tracebacks", ()):
             _log(log, trace_of_metric)
     except Exception as error:
-        status, reason, trace = _outcome(error, profiler)
+        status, reason, trace = _outcome(error, profiler, blank.config)
         if profiler is not None and profiler.session.partial is not None:
             result = _plain(profiler.session.partial)
         if trace:
@@ -181,15 +184,26 @@ def _settings(blank: Record, profiler: Profiler | None) -> Json:
     return found
 
 
-def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, str | None]:
+def _outcome(error: Exception, profiler: Profiler | None, config: Json) -> tuple[Status, str, str | None]:
     """Return status, reason and traceback of a trial that raised."""
     cause = original(error)
     if isinstance(cause, Unsupported):
-        return "unsupported", str(cause), None
+        return "unsupported", _with_dataset_advice(str(cause), config), None
     status: Status = "failed"
     if isinstance(cause, MemoryError) or (profiler and profiler.session.backend.is_out_of_memory(cause)):
         status = "oom"
-    return status, described(error), formatted(error)
+    return status, _with_dataset_advice(described(error), config), formatted(error)
+
+
+_SHAPES = re.compile(r"\b(?:shape|size|channel|dim|dimension|ax[ie]s|rank)s?\b", re.IGNORECASE)
+
+
+def _with_dataset_advice(reason: str, config: Json) -> str:
+    """Return the reason of a failure; if it is about shapes and the dataset is the default one, with another dataset."""
+    if config["dataset"]["_target_"] != DEFAULT_DATASET or not _SHAPES.search(reason):
+        return reason
+    shape = "×".join(map(str, Digits.sample_shape))
+    return f"{reason}. The samples of dataset=digits are {shape}; for others, add dataset=synthetic 'dataset.shape=[3,224,224]'"
 
 
 def _log(log: Path, trace: str) -> None:

@@ -98,7 +98,13 @@ MISTAKES = (
     # Names of files and groups.
     ("model=[mlp,lenet5]", "is a list, and a choice is one name; to measure each, write model=mlp,lenet5."),
     ("metrics=latency,static,training", "metrics: 'latency,static,training' cannot be an axis: every combination has the metrics"),
-    ("model=resnet18", "model: 'resnet18' is not a model. Known: ", "A published model has a name: model=timm model.name=resnet18"),
+    ("model=bert", "model: 'bert' is not a model. Known: ", "A published model has a name: model=timm model.name=resnet18"),
+    (
+        "model=resnet50,mlp",
+        "model: 'resnet50' is the name of a published model: write model=timm model.name=resnet50 or "
+        "model=torchvision model.name=resnet50 or model=keras_applications model.name=ResNet50.",
+    ),
+    ("model=resnet50 batch_size=0", "'resnet50' is the name of a published model", "batch_size: 0"),
     ("dataset=???", "dataset: '???' is not a dataset. Known: audio, "),
     ("model=null", "model: 'null' is not a model; a choice is a name. Known: "),
     ("model=mlp,null", "model: None is not a model"),
@@ -117,6 +123,20 @@ MISTAKES = (
     ("'axes={batch_size: []}'", "axes.batch_size: [] has no values."),
     ("axes={}", "axes: {} is empty; it must be {axis: [values]}."),
     ("'limits={timeot_s: 3}'", "limits.timeot_s: 3 is given to a key that does not exist. Did you mean 'limits.timeout_s'?"),
+    (
+        "dataset.shape=[3,224,224] dataset.sed=1",
+        "dataset: 'shape' is not an argument of sweeprof.datasets.arrays.Digits. Known: seed, test_share. "
+        "Datasets that have it: dataset=synthetic, dataset=table.",
+        "dataset: 'sed' is not an argument of sweeprof.datasets.arrays.Digits. Did you mean 'seed'?",
+    ),
+    (
+        "batch_size=[1,8] backend.precision=[fp32,bf16] backend.threads=[]",
+        "batch_size: [1, 8] is not a batch size: a whole number from 1 to 10,000,000. "
+        "To measure each, write batch_size=1,8, or in a file axes: {batch_size: [1,8]}.",
+        "backend.precision: ['fp32', 'bf16'] is not a precision. Known: fp32, fp16, bf16, int8, null. "
+        "To measure each, write backend.precision=fp32,bf16,",
+        "backend.threads: [] is not a number of threads: a whole number from 1 to 4,096.",
+    ),
     ("dataset=synthetic dataset.shape=[3,a,224]", "dataset.shape: [3, 'a', 224] is not a list of whole numbers."),
     (
         "search.minimize=latency 'search.subject_to=[latency < 5 ms]'",
@@ -136,7 +156,24 @@ MISTAKES = (
     ("model.torch._target_=nope.Net", "model.torch._target_: 'nope.Net' cannot be imported"),
     ("model.torch.pretraind=false", "model.torch: 'pretraind' is not an argument of sweeprof.zoo.lenet5.torch_model. Did you mean"),
     # The command line, paths.
-    ("quickstart", "command line: 'quickstart' is not an override (expected KEY=VALUE) or a subcommand. Known: report, compare, "),
+    (
+        "quickstart",
+        "command line: 'quickstart' is not an override (expected KEY=VALUE) or a subcommand. "
+        "A sweep is started by overrides alone, such as sweeprof +sweep=NAME. Subcommands: report, compare, ",
+        "Did you mean '+sweep=quickstart'?",
+    ),
+    ("run model=mlp", "A sweep is started by overrides alone, such as sweeprof +sweep=NAME."),
+    ("--model lenet5", "command line: '--model' is not a flag: write model=lenet5."),
+    ("model=mlp --batch-size=8", "command line: '--batch-size=8' is not a flag: write batch_size=8."),
+    ("--protocol.rounds --model", "is not a flag: write protocol.rounds=VALUE.", "'--model' is not a flag: write model=VALUE."),
+    ("batch_size=8 model mlp", "command line: 'model' has no value: write model=mlp."),
+    (
+        "model=lenet5, backend=torch",
+        "model: 'lenet5,' ends with a comma; write values without spaces between them: model=lenet5,VALUE.",
+    ),
+    ("batch_size=1, 8 model=mlp", "batch_size: '1,' ends with a comma; write values without spaces between them: batch_size=1,8."),
+    ("=3", "command line: '=3' is not an override"),
+    ("'a b=3'", "command line: 'a b=3' does not begin with a key: KEY=VALUE."),
     ("reprot --trust", "command line: 'reprot' is not", "Did you mean 'report'?"),
     ("batch_size=8 report", "command line: 'report' is not an override (expected KEY=VALUE)."),
     ("report last --fromat all", "sweeprof report: '--fromat' is not an option. Did you mean '--format'?"),
@@ -145,7 +182,10 @@ MISTAKES = (
     (f"sync {GOLDEN} uir=x", "Did you mean 'uri'?"),
     ("collect", "required: DIR; see sweeprof collect --help"),
     ("--mutirun", "command line: '--mutirun' is not a flag", "Did you mean '--multirun'?"),
-    ("batch_size=[1", "batch_size: '[1' cannot be read"),
+    ("batch_size=[1 mode=a]]", "batch_size: '[1' has a [ without a ].", "mode: 'a]]' has a ] without a [."),
+    ("batch_size=1,,2 model=,mlp", "batch_size: '1,,2' has a comma without a value beside it.", "',mlp' has a comma without"),
+    ("\"name='a\"", "has a ' that is not closed."),
+    ("'name=a;b'", "name: 'a;b' has characters that need two kinds of quotes: \"name='a;b'\"."),
     ("-sc install=bsh", "-sc: 'bsh' is not a shell with completion", "'bash'?"),
     ("-sc", "-sc: '' takes install=SHELL or uninstall=SHELL."),
     ("output=/proc/nowhere", "output: '/proc/nowhere' cannot be written", "output=PATH"),
@@ -160,7 +200,12 @@ ASKED_ELSEWHERE = (
     ("device=cuda", "device.type: 'cuda' is not a device of this host. Known: cpu"),
     ("model.torch._target_=sweeprof.zoo.mlp.torch_modl", "has no 'torch_modl'. Did you mean 'torch_model'?"),
     ("model.torch._target_=sweeprof.errors.__doc__", "is a str, which cannot be called"),
-    ("model.torch._target_=torch.nn.Linear model.torch.in_featurs=3", "of torch.nn.Linear. Did you mean 'in_features'?"),
+    (
+        "model.torch._target_=torch.nn.Linear model.torch.in_featurs=3",
+        "of torch.nn.Linear. Did you mean 'in_features'?",
+        "model.torch: 'out_features' is a required argument of torch.nn.Linear: set model.torch.out_features=VALUE.",
+    ),
+    ("dataset._target_=numpy.memmap", "dataset: 'filename' is a required argument of numpy.memmap: set dataset.filename=VALUE."),
 )  # fmt: skip
 """Mistakes that only a process with the framework can tell, which takes its time."""
 
@@ -218,6 +263,31 @@ def test_an_output_that_is_a_file_is_refused(called: Command, tmp_path: Path) ->
     assert error.startswith("error: output: ")
 
 
+COLOUR = """
+import torch
+
+class Colour(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+"""
+
+
+def test_a_model_of_other_inputs_gets_the_dataset_to_choose_once(called: Command, tmp_path: Path) -> None:
+    (tmp_path / "colour.py").write_text(COLOUR)
+    sweep = ("model.torch._target_=colour.Colour", "batch_size=1,8", "metrics=static", "tracking=none")
+    ran = called(*sweep)
+    assert ran.code == 2
+    (line,) = [line for line in ran.err.splitlines() if "to have 3 channels" in line]  # of two combinations
+    advice = "The samples of dataset=digits are 1×32×32; for others, add dataset=synthetic 'dataset.shape=[3,224,224]'"
+    assert f"(colour.py:10 in forward). {advice}; log: " in line
+    assert "failed in 2 rows: " in ran.out
+    assert called(*shlex.split(advice.partition("add ")[2]), *sweep).code == 0
+
+
 @pytest.mark.parametrize("command", ["report", "sync"])
 def test_a_folder_without_a_sweep(called: Command, tmp_path: Path, command: str) -> None:
     (tmp_path / "empty").mkdir()
@@ -244,6 +314,11 @@ NO_MLFLOW = "tracking: 'mlflow' is not installed here: pip install 'sweeprof[mlf
             "backend=onnxruntime model=mlp dry_run=true",
             ["model.torch: 'torch' is needed to build the model for onnx, and is not installed here", "'sweeprof[torch]'"],
         ),
+        ("jaxlib", "backend=jax model=mlp", ["backend: 'jax' needs the package jaxlib, which is not installed here: pip install "]),
+        ("keras", "backend=tensorflow model=mlp", ["backend: 'tensorflow' needs the package keras", "'sweeprof[tensorflow]'"]),
+        ("onnx", "backend=onnxruntime model=mlp", ["backend: 'onnxruntime' needs the package onnx", "'sweeprof[onnxruntime]'"]),
+        ("timm torchvision", "model=resnet50", ["write model=keras_applications model.name=ResNet50."]),
+        ("timm torchvision keras", "model=resnet50 backend=fake", ["is not a model. Did you mean 'lenet5'?"]),
         ("mlflow", f"{FAKE} dry_run=true tracking=mlflow", [NO_MLFLOW]),
         ("mlflow", f"{FAKE} dry_run=true tracking.uri=http://localhost:1", [NO_MLFLOW]),
     ],

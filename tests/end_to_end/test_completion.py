@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from support.command import environment
+from support.command import Command, environment
+from sweeprof.paths import conf_folder
 
 LIMIT_S = 60
+MODELS = sorted(file.stem for file in (conf_folder() / "model").glob("*.yaml"))
 SHELLS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
 
 
@@ -47,6 +49,36 @@ class Shell:
         return seen
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("model=lenet5,m", ["model=lenet5,mlp"]),
+        ("backend=torch,tensorflow_", ["backend=torch,tensorflow_eager", "backend=torch,tensorflow_xla"]),
+        ("device=cpu,", ["device=cpu,cuda"]),
+        ("--config-dir mine model=ow", ["model=owned"]),
+        ("+sweep=quick", ["+sweep=quickstart"]),
+        ("backend.precision=", [f"backend.precision={name}" for name in ("fp32", "fp16", "bf16", "int8")]),
+        ("model=mlp training.optimizer=ad", ["training.optimizer=adam", "training.optimizer=adamw"]),
+        ("mode=tr", ["mode=training"]),
+        ("dry_run=", ["dry_run=false", "dry_run=true"]),
+        ("resume=", ["resume=last", "resume=nightly/last"]),
+        ("--con", ["--config-dir", "--config-name", "--config-path"]),
+        ("sync last --ou", ["--output"]),
+        ("protocol.roun", ["protocol.rounds="]),
+        ("model=lenet6,x model=", [f"model={name}" for name in MODELS]),
+    ],
+)
+def test_every_fixed_choice_is_offered(
+    called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, offered: list[str]
+) -> None:
+    for file in ("mine/model/owned.yaml", "outputs/nightly/2026-11-20_02-00-00Z/plan.json"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    monkeypatch.setenv("COMP_LINE", f"sweeprof {typed}")
+    ran = called("-sc", "query=bash")
+    assert (ran.code, ran.out.split()) == (0, offered)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bash", "zsh"])
 def test_tab_completes_the_command(tmp_path: Path, name: str) -> None:
@@ -64,6 +96,8 @@ def test_tab_completes_the_command(tmp_path: Path, name: str) -> None:
             ("python -m sweeprof coll", "collect"),
             ("sweeprof report last --fo", "--format"),
             ("python -m sweeprof --config-dir mine batch_size=8 model=ow", "owned"),
+            ("sweeprof model=lenet5,ml", "model=lenet5,mlp"),
+            ("sweeprof --config-d", "--config-dir"),
         ):
             shell.type(f"{typed}\t")
             shell.read(f"{completed}")

@@ -58,6 +58,9 @@ def test_each_printed_link_opens_what_it_is_called_after(home: Path) -> None:
         ui.line("Ctrl-C ends the server.")
         links = {name: ui.line(f"{name:<11}") for name in PAGES}
         assert list(dict(printed(line) for line in ui.lines[:-1])) == PAGES
+        assert re.fullmatch(
+            r"Starting MLflow's interface for .*/outputs/small/[^/]+; this takes 10 to 45 s\.\n", ui.err
+        )
         with mlflow_page() as page:
             opened_view(page, links["Table"], 3)
             assert training(page)

@@ -21,7 +21,7 @@ from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting.formulas import DEFAULTS
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Unsupported, WorkerError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.paths import cache_folder
 from sweeprof.targets import builder
@@ -234,7 +234,7 @@ def test_a_process_that_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     exporter = Exporter(cache=str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")
     says = "the process that makes the model.s file failed: .*(ended with code 1: no output|is gone)"
-    with pytest.raises(RuntimeError, match=says), exporter.converted(builder(MLP), DIGITS, 1):
+    with pytest.raises(WorkerError, match=says), exporter.converted(builder(MLP), DIGITS, 1):
         pass
 
 

@@ -38,7 +38,7 @@ def test_a_misspelt_option_has_its_nearest(command: str, option: str, capsys: py
         (["prune", "a"], "the following arguments are required: --keep; see sweeprof prune --help"),
         (
             ["prun", "a"],
-            "command line: 'prun' is not an override (expected KEY=VALUE) or a subcommand. Did you mean 'prune'?",
+            "command line: 'prun' is not an override (expected KEY=VALUE) or a subcommand. A sweep is started by overrides alone, ",
         ),
     ],
 )

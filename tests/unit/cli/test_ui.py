@@ -70,6 +70,20 @@ def test_last_is_the_newest_below_output(sweep: Path, said: Said) -> None:
     assert said("--output", sweep) == (1, f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.")
 
 
+def test_without_a_folder_the_newest_sweep_that_was_sent_is_chosen(sweep: Path, said: Said) -> None:
+    older = sweep.with_name("2026-11-20_10-00-00Z")
+    shutil.copytree(sweep, older)
+    sent(older, None)
+    code, err = said("--output", sweep.parents[1])
+    chosen, error = err.splitlines()
+    assert code == 1
+    reason = f"the newest sweep, {sweep}, was not sent to MLflow (to send it: sweeprof sync {sweep})"
+    assert chosen == f"Showing {older}: {reason}"
+    assert error.endswith(f"to send it: sweeprof sync {older}")  # its database is gone
+    unsent = f"error: DIR: '{sweep}' was not sent to MLflow; to send it: sweeprof sync {sweep}"
+    assert said("last", "--output", sweep.parents[1]) == (1, unsent)
+
+
 def test_a_database_that_is_gone_is_named(sweep: Path, said: Said) -> None:
     sent(sweep, None)
     code, err = said(sweep)

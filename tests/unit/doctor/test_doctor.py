@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -149,9 +150,22 @@ def test_a_backend_that_is_not_installed() -> None:
     assert found.advice.command == "pip install 'sweeprof[tvm]'"
 
 
-@pytest.mark.parametrize("framework", ["fake", "torch", "onnx", "litert", "jax", "tensorflow"])
+@pytest.mark.parametrize("framework", ["torch", "onnx", "litert", "jax", "tensorflow"])
 def test_a_backend_that_is_installed(framework: str) -> None:
     assert doctor.missing(framework, {**TORCH, "framework": framework}) is None
+
+
+def test_backends_have_the_versions_of_their_packages() -> None:
+    found = {finding.name: str(finding.value) for finding in doctor.backends(quick=True)}
+    onnx = [f"{package} {metadata.version(package)}" for package in ("onnxruntime", "onnx")]
+    assert found["onnxruntime"] == f"{', '.join(onnx)} (not imported: --quick)"
+    assert "fake" not in found
+
+
+def test_only_launchers_that_are_installed_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LAUNCHERS", ("hydra-core", "hydra-absent-launcher"))
+    names = [finding.name for finding in doctor.versions()]
+    assert names == ["python", "sweeprof", "hydra-core", "omegaconf", "numpy", "mlflow", "hydra-core"]
 
 
 def test_a_compiled_backend_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,6 +395,12 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(UserError, match=r"needs the package peft: pip install 'sweeprof\[peft\]'"):
         transformers.inputs("bert", None, None, {}, TINY, peft={"_target_": "peft.LoraConfig"})
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(
+        UserError, match=r"^model: 'timm' needs the package torchvision: pip install 'sweeprof\[timm\]'\.$"
+    ):
+        timm.inputs("resnet18", {})
 
 
 def test_generated_samples_are_of_the_described_kind() -> None:

@@ -65,6 +65,7 @@ PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true
         (["backend=torch_compile,torch", PRECISIONS], {"backend": "torch", "backend.precision": "fp32"}),
         ([PRECISIONS, "compare.baseline={backend.precision: bf16}"], {"backend.precision": "bf16"}),
         ([PRECISIONS, "compare.baseline=null"], {"backend.precision": "fp32"}),
+        (["model.fake.limit=1,nan,-inf", "compare.baseline={model.fake.limit: nan}"], {"model.fake.limit": "nan"}),
     ],
 )
 def test_the_baseline_is_the_plainest_of_what_a_sweep_varies(arguments: list[str], baseline: dict[str, Any]) -> None:

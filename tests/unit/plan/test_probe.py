@@ -180,8 +180,37 @@ def test_arguments_of_all_parts_are_looked_at() -> None:
     other.config["dataset"] = {"_target_": "probed_fine.loss", "wieght": 1, "preload": []}
     assert keys_of(probe([other], PACKAGED)) == [
         ("model.fake", "momentun", "momentum"),
+        ("model.fake", "params", None),
         ("dataset", "wieght", "weight"),
+        ("dataset", "outputs", None),
+        ("dataset", "targets", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "missing"),
+    [
+        ("probed_fine.Optimizer", {}, ["params"]),
+        ("probed_fine.Optimizer", {"params": 1}, []),
+        ("probed_fine.Optimizer", {"_args_": [1]}, []),
+        ("probed_fine.loss", {"targets": 1}, ["outputs"]),
+        ("probed_fine.anything", {"zzz": 2}, ["outputs", "targets"]),
+        ("probed_fine.MyNet", {}, []),
+        ("builtins.dict", {}, []),
+    ],
+)
+def test_required_arguments_of_models_are_needed(target: str, arguments: dict[str, Any], missing: list[str]) -> None:
+    built = combination(target)
+    built.config["model"]["fake"] |= arguments
+    message = f"is a required argument of {target}: set model.fake.{{}}=VALUE."
+    expected = [Problem("model.fake", name, message.format(name)) for name in missing]
+    assert probe([built], PACKAGED) == expected
+
+
+def test_a_misspelt_argument_is_not_missing_too() -> None:
+    built = combination("probed_fine.Optimizer")
+    built.config["model"]["fake"]["param"] = 1
+    assert keys_of(probe([built], PACKAGED)) == [("model.fake", "param", "params")]
 
 
 def test_packaged_targets_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,10 @@ def test_it_has_a_session_of_its_own_and_closing_ends_it(
 
 def test_a_function_called_in_a_process_of_its_own(environment: dict[str, str]) -> None:
     assert call("echoing_child:answered", {"do": "echo", "text": "ü"}, environment) == {"said": "ü"}
-    with pytest.raises(WorkerError, match=r"^echoing_child ended with code 1: ValueError: no luck$"):
+    with pytest.raises(
+        WorkerError,
+        match=r"^echoing_child ended with code 1: ValueError: no luck \(.*echoing_child\.py:\d+ in answered\)$",
+    ):
         call("echoing_child:answered", {"do": "fail"}, environment)
     with pytest.raises(NoAnswer, match=r"^echoing_child did not answer within 0\.5 s$"):
         call("echoing_child:answered", {"do": "sleep"}, environment, 0.5)

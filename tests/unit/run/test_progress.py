@@ -81,11 +81,24 @@ def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: ProgressSta
 
 @pytest.mark.parametrize("status", ["failed", "crashed", "oom", "timeout", "skipped", "ok", "unsupported"])
 def test_failures_are_worth_a_line(state: ProgressState, status: str) -> None:
-    told = [] if status in ("ok", "unsupported") else [f"mlp torch, timing: {status}: why"]
+    is_failure = status not in ("ok", "unsupported")
     state.take(event("begin", "a"), "mlp torch")
     line = state.take(ended("a", 1, status, "why"), "mlp torch")
-    assert [text for text in [line] if text is not None] == state.failures == told
-    assert state.done == 1
+    assert line == (f"mlp torch, timing: {status}: why" if is_failure else None)
+    assert (state.done, state.failed) == (1, int(is_failure))
+
+
+def test_a_cause_is_told_once(state: ProgressState) -> None:
+    """Combinations of several batch sizes fail with another number each."""
+    lines = [state.take(ended(id, 1, "failed", f"no input[{id}, 1]"), id) for id in ("a", "b")]
+    lines += [state.take(ended(id, 1, "failed", f"input[{size}, 1]"), id) for id, size in (("a", 1), ("b", 8))]
+    assert lines == [
+        "a, timing: failed: no input[a, 1]",
+        "b, timing: failed: no input[b, 1]",
+        "a, timing: failed: input[1, 1]",
+        None,
+    ]
+    assert state.failed == 4
 
 
 def test_an_end_that_is_told_twice_counts_once(state: ProgressState) -> None:

@@ -40,6 +40,22 @@ REASONS = {
 }
 
 
+WARNINGS = """\
+W1127 10:20:30.123000 4711 torch/onnx/_registration.py:110] torchvision is not installed. Skipping torchvision::nms
+2026-11-27 10:20:30.123: W external/local_xla/tsl.cc:84] no GPU
+/site-packages/torch/cuda/__init__.py:61: FutureWarning: The pynvml package is deprecated.
+  import pynvml
+I0000 00:00:1764.1 4711 cpu_feature_guard.cc:227] optimised"""
+FATAL = f"""\
+terminate called after throwing an instance of 'std::runtime_error'
+  what():  no such operator
+{WARNINGS}
+Fatal Python error: Aborted
+
+Current thread 0x00007f (most recent call first):
+  File "nets.py", line 3 in forward"""
+
+
 def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
     folder = sweep_folder(tmp_path / "sweep", plan)
     run_shard(folder, 0)
@@ -55,15 +71,30 @@ def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
         (ProcessExit(-9), False, None, "crashed", "killed by SIGKILL (signal 9)"),
         (ProcessExit(-11), True, None, "crashed", "killed by SIGSEGV (signal 11)"),
         (ProcessExit(-6), False, "what():  std::bad_alloc", "oom", "std::bad_alloc"),
-        (ProcessExit(-6), False, "assertion failed", "crashed", "killed by SIGABRT (signal 6)"),
+        (ProcessExit(-6), False, "assertion failed", "crashed", "killed by SIGABRT (signal 6): assertion failed"),
+        (ProcessExit(-6), False, FATAL, "crashed", "killed by SIGABRT (signal 6): what():  no such operator"),
+        (ProcessExit(-11), False, "epoch 3", "crashed", "killed by SIGSEGV (signal 11)"),
+        (ProcessExit(9), False, WARNINGS, "crashed", "exited with code 9 without leaving a record"),
+        (
+            ProcessExit(9),
+            False,
+            f"no space\n{WARNINGS}",
+            "crashed",
+            "exited with code 9 without leaving a record: no space",
+        ),
         (ProcessExit(-39), False, None, "crashed", "killed by a real-time signal (signal 39)"),
         (ProcessExit(3), False, None, "crashed", "exited with code 3 without leaving a record"),
         (ProcessExit(1), False, "no space", "crashed", "exited with code 1 without leaving a record: no space"),
         (ProcessExit(0), False, None, "crashed", "exited with code 0 without leaving a record"),
     ],
 )
-def test_endings(ending: ProcessExit, oom_kill: bool, output: str | None, status: str, reason: str) -> None:
-    assert shard._failure(ending, 2.5, oom_kill, output) == (status, reason)
+def test_endings(
+    tmp_path: Path, ending: ProcessExit, oom_kill: bool, output: str | None, status: str, reason: str
+) -> None:
+    log = tmp_path / "log"
+    if output is not None:
+        log.write_text(f"{output}\n")
+    assert shard._failure(ending, 2.5, oom_kill, log) == (status, reason)
 
 
 @pytest.mark.parametrize("place", ["fork", "inline"])
