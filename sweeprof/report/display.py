@@ -152,9 +152,12 @@ def _with_unit(measurement: Measurement) -> str:
     """Return the value with its interval, and with its unit also where reports have it in the header of the column."""
     text = value_text(measurement)
     unit = text_unit(measurement.name, measurement.unit)
-    if unit in ("s", "B", "MAC", "FLOP", "FLOP/s", "B/s", "params", "ratio", "abs", "share", ""):
+    if unit in ("s", "B", "MAC", "FLOP", "op", "FLOP/s", "B/s", "params", "ratio", "abs", "share", ""):
         return text
-    return f"{text} ({one_line(unit)})" if unit.endswith("/s") else f"{text} {unit}"
+    number, per_second, interval = text.partition("/s")
+    if per_second:
+        return f"{number.rstrip()} {one_line(unit)}{interval}"
+    return f"{text} {one_line(unit)}"
 
 
 @view_of.register
@@ -381,7 +384,7 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
 
 
 def _share_cell(share: float | None) -> ViewCell:
-    return ViewCell(MISSING) if share is None else ViewCell(f"{share:.1%}", share)
+    return ViewCell(MISSING) if share is None else ViewCell(rounded(share, "share"), share)
 
 
 def _self_total(totals: Sequence[OperatorTotal]) -> str:

@@ -35,7 +35,9 @@ from sweeprof.text import listed, one_line
 
 STYLES = ("table", "repr")
 ROWS = ("type", "name", "path", "depth", "call", "arguments")
-REPR_COLUMNS = "params params_share macs macs_share flops act_bytes".split()
+REPR_COLUMNS = (
+    "params params_share macs macs_share flops act_bytes forward_s forward_share flops_per_s backward_s"
+).split()
 
 
 def tree(
@@ -60,8 +62,7 @@ def tree(
             constructor, and the row reads as in ``repr(model)``.
 
     Raises:
-        UserError: a column, a style or a row annotation does not exist, or the depth is below -1.
-        ValueError: there is no such prefix.
+        UserError: a column, a style, a row annotation or a prefix does not exist, or the depth is below -1.
     """
     if style not in STYLES:
         raise UserError([choice_problem("style", style, "style of a tree", STYLES)])
@@ -139,8 +140,8 @@ def total_pairs(figures: Figures, unit: str | None) -> list[tuple[str, str]]:
         input_size = scaled(table.liveness.input_bytes, "B")
         peak = f"{scaled(table.liveness.peak_bytes, 'B')} at {one_line(table.liveness.peak_at)}"
     pairs += [
-        ("MACs", scaled(figures.total("macs"), "MACs", unit)),
-        ("FLOPs", scaled(table.flops, "FLOPs", unit)),
+        ("MACs", scaled(figures.total("macs"), "MAC", unit)),
+        ("FLOPs", scaled(table.flops, "FLOP", unit)),
         ("params size", scaled(table.params_bytes, "B")),
         ("input size", input_size),
         ("activations", scaled(table.act_bytes, "B")),
@@ -194,11 +195,12 @@ def _brackets(
 
 
 def _figure(column: str, text: str) -> str:
-    """``61.71 k params``, ``100 % MACs``, ``416.52 KMACs``, ``output shape [1, 10]``."""
+    """``61.7 k params``, ``100% MACs``, ``417 kMAC``, ``output shape [1, 10]``."""
     title = layer_table.column_title(column).removesuffix(" %")
     if not layer_table.is_numeric(column) or column == "trainable":
         return f"{title} {text}"
-    return text if text.endswith(title) else f"{text} {title}"
+    has_noun = text != MISSING and layer_table.FIGURES.get(column, ("", ""))[1] in ("MAC", "FLOP", "op", "FLOP/s")
+    return text if has_noun else f"{text} {title}"
 
 
 def overview(table: LayerTable, depth: int | None = None, top: int | None = 3, detailed: bool = True) -> str:
@@ -254,9 +256,9 @@ def _overview_totals(table: LayerTable) -> str:
 
 
 PAGE_COLUMNS = (
-    "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes"
+    "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes "
+    "forward_s forward_self_s forward_share flops_per_s backward_s backward_self_s"
 ).split()
-PAGE_TIMES = "forward_s forward_self_s forward_share flops_per_s backward_s backward_self_s".split()
 
 
 def to_html(
@@ -275,7 +277,7 @@ def to_html(
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
     figures = Figures(table.inclusive() if inclusive else table)
-    chosen = layer_table.selected_columns(columns, PAGE_COLUMNS, figures.table, PAGE_TIMES)
+    chosen = layer_table.selected_columns(columns, PAGE_COLUMNS, figures.table)
     rows = []
     for node in nodes(figures.table):
         cells = []
@@ -363,7 +365,7 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
         )
     named = []
     for column in columns:
-        unit = layer_table.FIGURES[column][1].replace("MACs", "MAC").replace("FLOPs", "FLOP")
+        unit = layer_table.FIGURES[column][1]
         is_time = layer_table.time_column(column) is not None
         named.append({"title": layer_table.column_title(column), "unit": unit, "isTime": is_time})
     first = _first(found, [axes.get(label, {}) for label in tables], [bool(column["isTime"]) for column in named])
@@ -490,8 +492,7 @@ def to_parquet(table: LayerTable, inclusive: bool = False) -> bytes:
     return content.getvalue()
 
 
-LATEX_COLUMNS = ("output_shapes", "params", "params_share", "macs", "macs_share")
-LATEX_TIMES = ("forward_s", "forward_share", "backward_s")
+LATEX_COLUMNS = "output_shapes params params_share macs macs_share forward_s forward_share backward_s".split()
 
 
 def to_latex(
@@ -509,7 +510,7 @@ def to_latex(
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
     table = table.inclusive() if inclusive else table
-    chosen = layer_table.selected_columns(columns, LATEX_COLUMNS, table, LATEX_TIMES)
+    chosen = layer_table.selected_columns(columns, LATEX_COLUMNS, table)
     header, *rows, total = [f"{' & '.join(map(escaped, line))} \\\\" for line in flat(table, chosen)]
     align = "".join("r" if layer_table.is_numeric(column) else "l" for column in chosen)
     lines = [rf"\begin{{tabular}}{{ll{align}}}", r"\toprule", header, r"\midrule", *rows, r"\midrule", total]
