@@ -12,6 +12,7 @@ from sweeprof.errors import UserError, choice_problem
 from sweeprof.numbers import MISSING, scaled
 from sweeprof.report import layer_table
 from sweeprof.report.csv import csv_lines
+from sweeprof.report.fitting import fitted_lines, left_out, natural_width, wrapped
 from sweeprof.report.latex import escaped
 from sweeprof.report.layer_table import (
     Figures,
@@ -47,6 +48,7 @@ def tree(
     unit: str | None = None,
     style: str = "table",
     rows: str | Sequence[str] = ("type", "name"),
+    width: int | None = None,
 ) -> str:
     """One line per call of a module with the figures of it and of all within it.
 
@@ -60,6 +62,8 @@ def tree(
         rows: what a row is called by: any of ``type``, ``name``, ``path``, ``depth``, ``call``, ``arguments``. ``call`` numbers the
             calls of a module that is called again; that it is, ``(recursive)``, is always said. ``arguments`` are those of the
             constructor, and the row reads as in ``repr(model)``.
+        width: characters of a line of a table. Where it is too wide, it has no arguments, then not the last columns, and the last
+            line names what is not shown. None: as wide as it is.
 
     Raises:
         UserError: a column, a style, a row annotation or a prefix does not exist, or the depth is below -1.
@@ -74,16 +78,55 @@ def tree(
     chosen = layer_table.selected_columns(columns, layer_table.SHOWN if style == "table" else REPR_COLUMNS, table)
     depth = level(table, depth)
     shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
-    draw = _table if style == "table" else _brackets
-    lines = [*draw(Figures(table), shown, chosen, unit, rows), *remarks_on(table, chosen)]
+    notes = remarks_on(table, chosen)
     if reason:
-        lines.append(reason)
+        notes.append(reason)
+    if style == "table":
+        lines, further = _table(Figures(table), shown, chosen, unit, rows, width)
+        notes = [*further, *notes]
+    else:
+        lines = _brackets(Figures(table), shown, chosen, unit, rows)
+    for note in notes:
+        lines += wrapped(note, width)
     return "\n".join(lines)
 
 
-def _table(
+def _table(  # the options of a tree
+    figures: Figures,
+    shown: list[TreeNode],
+    columns: list[str],
+    unit: str | None,
+    rows: Sequence[str],
+    width: int | None,
+) -> tuple[list[str], list[str]]:
+    """Return the lines of the table and of its totals, and notes."""
+    cells = _cells(figures, shown, columns, unit, rows)
+    natural = natural_width(cells)
+    hidden = []
+    if width is not None and natural > width:
+        if "arguments" in rows:
+            cells = _cells(figures, shown, columns, unit, [name for name in rows if name != "arguments"])
+            hidden.append("arguments")
+        _, cells = fitted_lines(cells, [False] + [True] * len(columns), width)
+        hidden += [layer_table.column_title(column) for column in columns[len(cells[0]) - 1 :]]
+    lines = with_rule(cells, [False] + [True] * (len(cells[0]) - 1))
+    lines += [lines[1], *aligned(total_pairs(figures, unit), (False, False))]
+    table = figures.table
+    notes = []
+    if width is not None and natural > width:
+        notes.append(left_out(hidden, width, natural))
+    if table.uncounted is not None:
+        notes.append(f"Not counted: {one_line(table.uncounted)}.")
+    if table.uncovered:
+        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
+        notes.append(f"Not counted, because there is no formula: {missing}.")
+    return lines, notes
+
+
+def _cells(
     figures: Figures, shown: list[TreeNode], columns: list[str], unit: str | None, rows: Sequence[str]
-) -> list[str]:
+) -> list[list[str]]:
+    """Return the header and a line per node."""
     cells = [["layer", *map(layer_table.column_title, columns)]]
     trunks = [""]
     """By depth, the lines in front of the nodes below."""
@@ -95,15 +138,7 @@ def _table(
         trunks[node.depth + 1 :] = [trunk]
         cells.append([branch + called_as(node, rows)])
         cells[-1] += [figures.text(node.row, column, unit) for column in columns]
-    lines = with_rule(cells, [False] + [True] * len(columns))
-    lines += [lines[1], *aligned(total_pairs(figures, unit), (False, False))]
-    table = figures.table
-    if table.uncounted is not None:
-        lines.append(f"Not counted: {one_line(table.uncounted)}.")
-    if table.uncovered:
-        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
-        lines.append(f"Not counted, because there is no formula: {missing}.")
-    return lines
+    return cells
 
 
 def called_as(node: TreeNode, rows: Sequence[str]) -> str:

@@ -841,13 +841,16 @@ def side_by_side(
 ) -> SideRows:
     """Every row of either table, matched by path and call, in the order of the left one.
 
-    A row that only the right table has comes after the one it follows there. The figures are those of the tables as they are;
-    give ``inclusive()`` tables for figures that include the rows within; ``forward_s`` and ``backward_s`` always do. By default
-    the columns are :data:`COLUMNS` and the times that either table has.
+    A row that only the right table has comes after the one it follows there. Figures include the rows within, as in the printed
+    tree, unless one of the tables does not tell which call was made in which. By default the columns are :data:`COLUMNS` and the
+    times that either table has.
 
     Raises:
         UserError: a column does not exist or is no figure.
     """
+    (inclusive_left, left_reason), (inclusive_right, right_reason) = with_figures(left), with_figures(right)
+    if left_reason is None and right_reason is None:
+        left, right = inclusive_left, inclusive_right
     either = [*COLUMNS, *timed(left, TIMES), *timed(right, TIMES)]
     chosen = [figure(column) for column in (dict.fromkeys(either) if columns is None else listed(columns))]
     lefts = {(row.path, row.call): row for row in left.rows}

@@ -169,7 +169,7 @@ def test_the_time_of_excluded_modules_stays_in_the_calls_around_them() -> None:
     frame: Any = layers.to_frame().set_index("path")
     assert frame.loc["0", "flops_per_s"] > 0
     assert frame.loc["1", "flops_per_s"] is None  # counts and time are not of the same operators
-    assert "Excluded, and not counted: 1.0, 1.1; their time is part of that of the calls around them." in str(layers)
+    assert "Excluded, and not counted: 1.0, 1.1; their time is part of that of the calls around them." in layers.tree()
 
 
 def call(path: str, parent: int | None, forward: float, backward: float | None = None) -> CallTime:
