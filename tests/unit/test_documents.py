@@ -313,6 +313,13 @@ VARIES = re.compile(r"^(?:Times are|The forward takes|Every (?:forward|backward)
 """Lines about the measurement itself."""
 
 
+NOISE = re.compile(
+    r"^(?:spread_\w+|first_sample_slow|drift|timer_coarse|max_time) in .*?→.*?(?:a\s+sweep|warmup_steps|sample_s|max_s)\n",
+    re.MULTILINE | re.DOTALL,
+)
+"""Warnings about noisy times, which run over several lines."""
+
+
 class Titled(NamedTuple):
     """A block of code or output with a title."""
 
@@ -334,7 +341,7 @@ def lines_of_code(code: str) -> int:
 def masked(text: str) -> list[str]:
     """Lines up to their first duration or rate, without the rules and spaces of columns, whose width depends on what follows."""
     lines = []
-    for line in text.strip().splitlines():
+    for line in NOISE.sub("", text).strip().splitlines():
         if not VARIES.match(line):
             before, measured, _ = MEASURED.sub("·", line).partition("·")
             order = re.sub(r"^(\s*(?:forward|backward)): \w+ $", r"\1: ", before)  # the slowest module of a level
