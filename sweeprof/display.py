@@ -36,14 +36,21 @@ class Displayed:
     def __str__(self) -> str:
         from sweeprof.report.display import text_of
 
-        return text_of(self)
+        return text_of(self, None)
 
     def __repr__(self) -> str:
         return str(self)
 
-    def to_text(self, path: FilePath | None = None) -> str:
-        """Return the text that ``print`` shows; with a ``path`` also write it to a file."""
-        text = str(self)
+    def to_text(self, path: FilePath | None = None, *, width: int | None = None) -> str:
+        """Return the text that ``print`` shows; with a ``path`` also write it to a file.
+
+        Args:
+            path: of the file.
+            width: characters of a line; None: those of the terminal, 80 without one. What does not fit is left out, and named.
+        """
+        from sweeprof.report.display import text_of
+
+        text = text_of(self, width)
         written(f"{text}\n", path)
         return text
 

@@ -1,10 +1,12 @@
-"""Numbers with their units as text: measured values to significant digits, exact counts to decimals, fixed units of charts."""
+"""Numbers with their units as text: one style for all that is printed, and the fixed units of charts."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Sequence
+
+from sweeprof.errors import UserError, choice_problem
 
 MISSING = "–"
 """Stands where there is no value: never a zero, never NaN."""
@@ -15,7 +17,9 @@ _SUFFIXES = {
     "FLOP": "FLOP",
     "FLOP/s": "FLOP/s",
     "B/s": "B/s",
+    "op": "op",
     "params": "",
+    "elements": "",
     **dict.fromkeys(("samples/s", "tokens/s", "images/s", "pixels/s", "frames/s"), "/s"),
 }
 """Of counts and rates, what comes after the prefix."""
@@ -26,6 +30,7 @@ _PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     **{unit: tuple((factor, prefix + suffix) for factor, prefix in _SI) for unit, suffix in _SUFFIXES.items()},
 }
 """By base unit: factors and names of the units that a value is shown in, the largest first."""
+_WITHOUT_PREFIX = ("share", "ratio")
 
 MOST_EXACT = 10**15
 """Integers below this are written in full; the scripts of the pages cannot hold larger ones exactly."""
@@ -62,20 +67,20 @@ def text_unit(metric: str, unit: str) -> str:
     return unit
 
 
-def rounded(value: float, unit: str) -> str:
-    """Return a measured value with three significant digits and the prefix that suits it, e.g. ``1.23 ms``, ``61.7 k``."""
+def rounded(value: float, unit: str, digits: int = 3) -> str:
+    """Return a value with three significant digits and the prefix that suits it, e.g. ``1.23 ms``, ``61.7 k``, ``12.3%``."""
     if unit == "share":
-        return f"{significant(100.0 * value)} %"
+        return f"{significant(100.0 * value, digits)}%"
     if unit == "ratio":
-        return significant(value, 4)
+        return significant(value, digits + 1)
     if unit not in _PREFIXES:
-        return significant(value)
+        return significant(value, digits)
     # A value that would round up to 1000 takes the next prefix: 999.9 µs is 1 ms.
-    size, prefixes = abs(value) * 1.0005, _PREFIXES[unit]
+    size, prefixes = abs(value) * (1 + 0.5 * 10**-digits), _PREFIXES[unit]
     factor, name = next((prefix for prefix in prefixes if size >= prefix[0]), prefixes[-1])
     if factor != 1:  # 8 bytes are exact
         value /= factor
-    return f"{significant(value)} {name}".rstrip()
+    return f"{significant(value, digits)} {name}".rstrip()
 
 
 def column_scale(values: Sequence[float], unit: str) -> tuple[float, str]:
@@ -138,66 +143,43 @@ def fixed_value(value: float, unit: str, digits: int = 5) -> float:
     return float(f"{value * fixed_factor(unit):.{digits - 1}e}")
 
 
-# Counts of a layer table are exact: they are shown with a chosen number of decimals.
-
-_COUNT = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_BYTES = {"": 1.0, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-_DECIMAL_BYTES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SECONDS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0}
+_LETTERS = {"K": "k", "u": "µ"}
+"""How else prefixes are written."""
 
 
-def scaled(value: float | None, unit: str, prefix: str | None = None, precision: int = 2) -> str:
-    """Return ``value`` in base units with at most ``precision`` decimals, trailing zeros left out, e.g. ``61.71 k``, ``4.5 KMACs``.
+def scaled(value: float | None, unit: str, prefix: str | None = None, digits: int = 3) -> str:
+    """Return a value as sweeprof prints it, e.g. ``61.7 k``, ``1.81 GMAC``, ``2.10 ms``; ``–`` for None and what is not finite.
 
     Args:
-        value: None, and what is not finite, is ``–``.
-        unit: ``params`` and ``elements`` are not written, ``MACs``, ``FLOPs`` and ``ops`` (also as a metric's unit, ``MAC``) and
-            any other are, with SI prefixes (1000); ``B`` has KiB, MiB … (1024); ``s`` has ns, us, ms, s.
-        prefix: ``"M"`` forces it, ``""`` forces none; for bytes ``"Mi"`` is MiB (1024²) and ``"M"`` is MB (1000²). By
-            default the largest that leaves at least 1.
-        precision: decimals. A value that is too small for them keeps as many significant digits instead of reading 0.
+        value: in base units.
+        unit: ``params``, ``elements``, ``MAC``, ``FLOP``, ``op``, ``FLOP/s``, ``B``, ``B/s``, ``s``, ``J``, ``ratio``,
+            ``share`` (of 1, printed in percent), or a rate such as ``samples/s``.
+        prefix: ``"M"`` forces it, ``""`` forces none; bytes have ``"Ki"``, ``"Mi"`` … (1024). None: the one that suits the value.
+        digits: significant digits; whole numbers without a prefix have all of theirs.
 
     Raises:
-        ValueError: there is no such prefix for the unit.
+        UserError: there is no such unit, or the unit has no such prefix.
     """
+    if unit not in _PREFIXES and unit not in _WITHOUT_PREFIX:
+        raise UserError([choice_problem("unit", unit, "known unit", [*_PREFIXES, *_WITHOUT_PREFIX])])
     if value is None or not math.isfinite(value):
         return MISSING
-    prefixes = {"B": _BYTES, "s": _SECONDS}.get(unit, _COUNT)
     if prefix is None:
-        # The largest prefix that leaves at least 1 once rounded: 999,999 is `1 M`, not `1000 k`.
-        name = "" if value == 0 else next(iter(prefixes))
-        for other, factor in prefixes.items():
-            if abs(value) >= factor or round(abs(value) / prefixes[name], precision) >= factor / prefixes[name]:
-                name = other
-    else:
-        if unit == "B":
-            prefixes = {**prefixes, **_DECIMAL_BYTES}
-        name = {"K": "k", "µ": "u"}.get(prefix, prefix)
-        if name not in prefixes:
-            known = ", ".join(map(repr, prefixes))
-            raise ValueError(f"{prefix!r} is no prefix of {unit or 'a count'!r}; known: {known}")
-    number = _decimals(value / prefixes[name], precision)
-    if unit in ("params", "elements", ""):
-        return f"{number} {name}".rstrip()
-    if name == "k" and unit not in ("B", "s"):
-        name = "K"  # KMACs and KFLOPs are what the profilers of this field print; kB and k are SI
-    return f"{number} {name}{_PLURALS.get(unit, unit)}"
+        return rounded(value, unit, digits)
+    prefix = _LETTERS.get(prefix, prefix)
+    # Base units have no prefix, so that the rest of their name is what all names end with.
+    names = _PREFIXES.get(unit, ())
+    base = next((name for factor, name in names if factor == 1), "")
+    for factor, name in names:
+        if name.removesuffix(base) == prefix:
+            return f"{significant(value if factor == 1 else value / factor, digits)} {name}".rstrip()
+    known = [name.removesuffix(base) for factor, name in names if factor != 1]
+    raise UserError([choice_problem("prefix", prefix, f"prefix of {unit}", known)])
 
 
-_PLURALS = {"MAC": "MACs", "FLOP": "FLOPs", "op": "ops"}
-
-
-def percent(share: float | None, precision: int = 3) -> str:
-    """Return a share of 1 in percent, e.g. ``82.151 %``; None is ``–``."""
-    if share is None or not math.isfinite(share):
-        return MISSING
-    return f"{_decimals(100 * share, precision)} %"
-
-
-def _decimals(number: float, precision: int) -> str:
-    text = f"{number:.{precision}f}"
-    if number and not float(text):
-        return f"{number:.{max(1, precision)}g}"
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return text
+def percent(share: float) -> str:
+    """Return a share of 1 in percent with up to three decimals, e.g. ``5%``, ``0.5%``."""
+    text = f"{100 * share:.3f}"
+    if share and not float(text):
+        return f"{100 * share:.3g}%"
+    return f"{text.rstrip('0').rstrip('.')}%"

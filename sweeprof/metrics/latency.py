@@ -28,6 +28,8 @@ Rounds = tuple[Timing, ...]
 
 PERCENTILES = (90, 95, 99)
 NOT_TRAINED = Missing("mode=inference: a step is a forward alone; mode=training has all phases")
+NOT_COMPILED = Missing("this backend does not compile")
+NOT_TRACED = Missing("this backend does not trace a step apart from running it")
 GENERATED = Missing("mode=generation: a step is a whole generation; see generation/*")
 
 
@@ -95,7 +97,7 @@ def compile(timing: Rounds) -> Estimate | Missing:
     It does not include ``latency/trace`` where that is known. Files that the compiler kept from an earlier process shorten it.
     """
     if not timing[0].compiles:
-        return Missing("this backend does not compile")
+        return NOT_COMPILED
     beyond = [round.first_step_s - (round.trace_s or 0.0) - round.median_s for round in timing]
     if min(beyond) <= 0:
         return Missing("a first step took no longer than later ones")
@@ -107,7 +109,7 @@ def trace(timing: Rounds) -> Estimate | Missing:
     """Wall time of making the graph of a step from its Python, once for each shape; the first part of a process's first step."""
     seconds = [round.trace_s for round in timing if round.trace_s is not None]
     if len(seconds) < len(timing):
-        return Missing("this backend does not trace a step apart from running it")
+        return NOT_TRACED
     return single(seconds, timing)
 
 

@@ -337,6 +337,10 @@ class Session(ABC):
     def inputs(self) -> Inputs:
         """Return the arguments of one batch."""
 
+    def described_inputs(self) -> str:
+        """Return types and shapes of the arguments as text; empty if they have not been read."""
+        return ""
+
     def workload(self, inputs: Inputs) -> Workload | None:
         """Return the work of one step on these inputs; None if they have no batch axis."""
         shapes = inputs.shapes()

@@ -72,7 +72,7 @@ class ConventionFigures(Displayed):
         return pandas.DataFrame(lines, columns=columns, dtype=object)
 
     def __view__(self) -> View:
-        from sweeprof.numbers import percent, scaled
+        from sweeprof.numbers import scaled
         from sweeprof.report.view import View, table
 
         figures = [(row.path, row.type, value) for row, value in self.rows if value]
@@ -82,7 +82,7 @@ class ConventionFigures(Displayed):
         lines = []
         for path, kind, value in figures:
             share = value / self.total if self.total else None
-            lines.append([path, kind, scaled(value, self.unit), percent(share)])
+            lines.append([path, kind, scaled(value, self.unit), scaled(share, "share")])
         title = f"{PREFIX}{self.name}"
         return View(title, (table(["layer", "type", self.unit, "share"], lines, [self.unit, "share"]),))
 

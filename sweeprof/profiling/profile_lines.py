@@ -138,9 +138,6 @@ class ProfiledFunction(Displayed):
         """Every source line with its time and memory, as text."""
         return self.lines.listing
 
-    def __str__(self) -> str:
-        return str(self.lines)
-
     def __view__(self) -> Any:
         return self.lines.__view__()
 

@@ -26,9 +26,11 @@ from sweeprof.errors import (
     choice_problem,
     option_problem,
 )
-from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs, described
 from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
+from sweeprof.metrics.latency import NOT_COMPILED, NOT_TRACED
+from sweeprof.metrics.memory import ON_HOST
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
 from sweeprof.metrics.quality import check_named, output_scores, score_metric
 from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
@@ -255,7 +257,17 @@ class Profiler(Displayed):
             device=session.device_name(),
             host=host_columns({**session.settings.requested, **session.settings.in_effect}),
             name=self.name,
+            inputs=session.described_inputs(),
+            precision=self._precision(),
         )
+
+    def _precision(self) -> str:
+        """Return the types of the parameters once these have been seen, else what the backend was told to use; or nothing."""
+        layers = self._results.get("analysis")
+        if isinstance(layers, LayerTable):
+            types = dict.fromkeys(name for row in layers.rows for name in row.dtypes)
+            return ", ".join(types)
+        return str(getattr(self.session.backend, "precision", None) or "")
 
     @property
     def graph(self) -> Graph:
@@ -448,14 +460,11 @@ class Profiler(Displayed):
         return clone
 
     def __view__(self) -> View:
-        from sweeprof.report.display import measurements_table
+        from sweeprof.report.display import measurement_parts
         from sweeprof.report.view import View
 
         setup = self._setup()
-        name = setup.title
-        parts: list[Any] = []
-        if self._newest:
-            parts.append(measurements_table(self._newest))
+        parts: list[Any] = [setup.conditions, *measurement_parts(self._newest, _is_applicable)]
         runs = [pass_name for pass_name, result in self._results.items() if not isinstance(result, Missing)]
         if runs:
             parts.append(f"Passes that have run: {', '.join(runs)}.")
@@ -463,7 +472,7 @@ class Profiler(Displayed):
             parts.append(f"Registered metrics: {', '.join(self._registered)}.")
         if not self._newest:
             parts.append('Nothing is computed yet: use compute("compute/macs") or compute_all("static").')
-        return View(f"Profiler of {name}: {setup.mode} with {setup.backend} on {setup.device}", tuple(parts))
+        return View(f"Profiler of {setup.title}", tuple(parts))
 
     @staticmethod
     def compare(baseline: Profiler, candidate: Profiler) -> Differences:
@@ -622,6 +631,18 @@ def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:
         warnings.warn(text, MetricWarning, stacklevel=_callers_level())
 
 
+_INAPPLICABLE = (
+    "mode=",
+    "makes no sense: ",
+    *(missing.reason for missing in (ON_HOST, NOT_COMPILED, NOT_TRACED)),
+)
+"""Parts of the reasons of metrics that another mode, backend or device has."""
+
+
+def _is_applicable(reason: str) -> bool:
+    return not any(text in reason for text in _INAPPLICABLE)
+
+
 def _callers_level() -> int:
     """Return which frame above the caller of this function is the first outside sweeprof, as ``warnings.warn`` counts."""
     frame, level = sys._getframe(1), 1
@@ -679,11 +700,34 @@ class Setup(Stored):
     """Columns of :meth:`Profile.to_frame`."""
     name: str | None = None
     """The name that the user gave to the profiler."""
+    inputs: str = ""
+    """Types and shapes of the model's arguments; empty if none have been read."""
+    precision: str = ""
+    """Types of the parameters; empty if unknown."""
 
     @property
     def title(self) -> str:
         """The model's name and class."""
         return self.model if self.name is None else f"{self.name} ({self.model})"
+
+    @property
+    def conditions(self) -> str:
+        """How and where the model was run, in one line."""
+        processor = self.host.get("host_cpu", "")
+        if self.device.startswith("cuda"):
+            processor = self.host.get("host_gpus", "")
+        elif self.device == "meta":
+            processor = ""
+        place = f"{self.device} ({processor})" if processor else self.device
+        parts = [self.mode, f"{self.backend.removesuffix('Backend').lower()} on {place}"]
+        threads = self.host.get("host_threads")
+        if isinstance(threads, int):
+            parts.append(f"{threads} {'thread' if threads == 1 else 'threads'}")
+        if self.precision:
+            parts.append(f"{self.precision} parameters")
+        if self.inputs:
+            parts.append(f"inputs {self.inputs}")
+        return " · ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -764,14 +808,12 @@ class Profile(Displayed, Mapping[str, Measurement]):
         return len(self.measurements)
 
     def __view__(self) -> View:
-        from sweeprof.report.display import definition_lines, measurements_table, view_of
+        from sweeprof.report.display import definition_lines, measurement_parts, view_of
         from sweeprof.report.view import View, counted
 
-        parts: list[Any] = []
-        if self:
-            parts.append(measurements_table(self))
-            if self._has_notes:
-                parts += definition_lines(self, self.definitions)
+        parts: list[Any] = [self.setup.conditions, *measurement_parts(self, _is_applicable)]
+        if self._has_notes:
+            parts += definition_lines(self, self.definitions)
         for result in self._results.values():
             view = view_of(result)
             parts += [view.title, *view.parts]
@@ -931,22 +973,53 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
 
 
 def compare(
-    baseline: Mapping[str, Measurement] | Profiler, candidate: Mapping[str, Measurement] | Profiler
+    baseline: object,
+    candidate: object,
+    inputs: object = None,
+    metrics: str | Sequence[Entry] = "static",
+    *,
+    names: tuple[str, str] | None = None,
 ) -> Differences:
-    """Return every metric of two models side by side, in base units; each is a profiler, a profile or a mapping of measurements.
+    """Return every metric of two models side by side, in base units.
+
+    Args:
+        baseline: a profiler, a profile, a mapping of measurements, or a model, which is profiled.
+        candidate: likewise.
+        inputs: what models are called with, as in :func:`sweeprof.profile`.
+        metrics: that are computed of models, likewise.
+        names: of both sides, for what is printed; None: those that profilers were given.
 
     A metric that only one of them has computed is computed by the other, too, with the same options; where both have computed it
     with different options, the candidate computes it with those of the baseline. A metric that only one of them can have keeps its
-    row, with a reason. The names that profilers were given are the titles of the columns.
+    row, with a reason.
+
+    Raises:
+        UserError: a model has no inputs, or there are inputs but no model.
 
     Example:
+        >>> print(sweeprof.compare(teacher, student, (1, 3, 224, 224), names=("teacher", "student")))
         >>> print(sweeprof.compare(baseline=profiler, candidate=profiler.clone(model=student)))
     """
-    first, second = _Compared.of(baseline), _Compared.of(candidate)
+    sides: dict[str, Any] = {"baseline": baseline, "candidate": candidate}
+    models = [key for key, side in sides.items() if not isinstance(side, Profiler) and not _are_measurements(side)]
+    if models and inputs is None:
+        advice = "is taken for a model, which needs inputs: compare(model_a, model_b, inputs)."
+        raise UserError([Problem(key, type(sides[key]).__name__, advice) for key in models])
+    if inputs is not None and not models:
+        raise UserError([Problem("inputs", described(inputs), "is for models, and neither side is one.")])
+    for key in models:
+        sides[key] = profile(sides[key], inputs, metrics)
+    first, second = map(_Compared.of, sides.values())
+    if names is not None:
+        first.name, second.name = names
     second.complete(first, are_options_replaced=True)
     first.complete(second)
     definitions = {**second.definitions, **first.definitions}
     return differences(first.measurements, second.measurements, definitions, (first.name, second.name))
+
+
+def _are_measurements(side: object) -> bool:
+    return isinstance(side, Mapping) and all(isinstance(value, Measurement) for value in side.values())
 
 
 @dataclass(slots=True)

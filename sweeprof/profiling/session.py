@@ -311,6 +311,12 @@ class LiveSession(Session):
             raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
         return self._arguments(self._first_batch()[0])
 
+    def described_inputs(self) -> str:
+        inputs = self.arguments
+        if inputs is None and self._first is not None:
+            inputs = self._first[0]
+        return "" if inputs is None else repr(inputs).removeprefix("<Inputs(").removesuffix(")>")
+
     def workload(self, inputs: Inputs) -> Workload | None:
         if self.unit is None and self.units is None:
             return Session.workload(self, inputs)

@@ -6,8 +6,8 @@ Objects of packages above this one, such as a Profiler, have a method that retur
 from __future__ import annotations
 
 import dataclasses
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from sweeprof.report import operators as operator_reports
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import MODEL_AXIS, detail_text, named_text, rounds_text, value_text
 from sweeprof.report.csv import measurements
+from sweeprof.report.fitting import fitted, terminal_width
 from sweeprof.report.layer_formats import called_as, total_pairs, tree
 from sweeprof.report.layer_table import nodes, place_text, remarks_on
 from sweeprof.report.operators import sums_text, tensor_cells
@@ -35,6 +36,7 @@ from sweeprof.report.view import (
     as_text,
     counted,
     fields_table,
+    first_few,
     quantity_cell,
     rows_table,
     table,
@@ -61,14 +63,16 @@ if TYPE_CHECKING:
 
 TOP = 20
 """Rows of operators that are shown."""
+_MOST_HIDDEN = 3
+"""Names of metrics that do not apply, of which only some are given."""
 _BASELINE, _CANDIDATE = "baseline", "candidate"
 _DECIDED = ("better", "worse")
 
 
 @singledispatch
-def text_of(thing: Displayed) -> str:
-    """Return an object as text for a terminal."""
-    return as_text(thing.__view__())
+def text_of(thing: Displayed, width: int | None) -> str:
+    """Return an object as text in lines of at most ``width`` characters; None: as wide as the terminal."""
+    return as_text(fitted(thing.__view__(), width or terminal_width()))
 
 
 @singledispatch
@@ -152,30 +156,56 @@ def _with_unit(measurement: Measurement) -> str:
     """Return the value with its interval, and with its unit also where reports have it in the header of the column."""
     text = value_text(measurement)
     unit = text_unit(measurement.name, measurement.unit)
-    if unit in ("s", "B", "MAC", "FLOP", "FLOP/s", "B/s", "params", "ratio", "abs", "share", ""):
+    if unit in ("s", "B", "MAC", "FLOP", "op", "FLOP/s", "B/s", "params", "ratio", "abs", "share", ""):
         return text
-    return f"{text} ({one_line(unit)})" if unit.endswith("/s") else f"{text} {unit}"
+    number, per_second, interval = text.partition("/s")
+    if per_second:
+        return f"{number.rstrip()} {one_line(unit)}{interval}"
+    return f"{text} {one_line(unit)}"
 
 
 @view_of.register
 def _(measurements: Measurements) -> View:
     if not all(isinstance(one, Measurement) for one in measurements.values()):  # made by dataclasses.asdict
         return View(dict.__repr__(measurements))
-    return View(counted(len(measurements), "metric"), (measurements_table(measurements),))
+    return View(counted(len(measurements), "metric"), measurement_parts(measurements))
 
 
-def measurements_table(measurements: Mapping[str, Measurement]) -> ViewTable:
-    """Return a row per metric: its value with unit and interval, or the reason why there is none."""
+def measurement_parts(
+    measurements: Mapping[str, Measurement], is_applicable: Callable[[str], bool] | None = None
+) -> tuple[str | ViewTable, ...]:
+    """Return a row per metric, its value with unit and interval; then warnings, and the reasons why others have no value.
+
+    Args:
+        measurements: by name.
+        is_applicable: returns for a reason whether the metric could have had a value here. Where it could not, no reason is given.
+            None: all could.
+    """
     rows: list[Cells] = []
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    warned: defaultdict[Warning, list[str]] = defaultdict(list)
     for name, measurement in measurements.items():
         if measurement.value is None:
-            rows.append([name, MISSING, one_line(measurement.reason or "no reason was given")])
+            reasons[measurement.reason or "no reason was given"].append(name)
             continue
-        about = [named_text(measurement), *(f"{warning.code}: {warning.text}" for warning in measurement.warnings)]
+        for warning in measurement.warnings:
+            warned[warning].append(name)
         estimator = "" if measurement.estimator == "exact" else measurement.estimator
-        note = ", ".join(filter(None, (estimator, "; ".join(filter(None, about)))))
+        note = ", ".join(filter(None, (estimator, named_text(measurement))))
         rows.append([name, ViewCell(_with_unit(measurement), measurement.value, detail_text(measurement)), note])
-    return table(["metric", "value", "note"], rows, ["value"])
+    parts: list[str | ViewTable] = [table(["metric", "value", "note"], rows, ["value"])] if rows else []
+    for warning, names in warned.items():
+        parts.append(f"{warning.code} in {', '.join(names)}: {warning.text} → {warning.advice}")
+    hidden: list[str] = []
+    for reason, names in reasons.items():
+        if rows and is_applicable is not None and not is_applicable(reason):
+            hidden += names
+        else:
+            parts.append(f"No {', '.join(names)}: {one_line(reason)}")
+    if hidden:
+        names_shown = first_few(hidden, _MOST_HIDDEN)
+        parts.append(f"Not of this mode, backend or device: {names_shown}; to_frame() lists all, with the reasons.")
+    return tuple(parts)
 
 
 @view_of.register
@@ -191,10 +221,7 @@ def _(found: Differences) -> View:
     # A list that a caller has changed may have metrics whose measurements are not known.
     is_complete = all(one.name in found.baseline or one.name in found.candidate for one in found)
     sentence = words.finding if is_complete else ""
-    titles = []
-    for name, role in zip(found.names, (_BASELINE, _CANDIDATE), strict=True):
-        titles.append(role if name is None else f"{name} ({role})")
-    parts: list[str | ViewTable] = [_differences_table(found, titles)]
+    parts: list[str | ViewTable] = [_differences_table(found, _side_names(found))]
     if sentence and words.certainty:
         parts.insert(0, words.certainty)
     if found.has_notes:
@@ -207,12 +234,16 @@ def definition_lines(names: Iterable[str], definitions: Mapping[str, str]) -> li
     return [f"{name}: {definitions[name]}" for name in names if definitions.get(name)]
 
 
-def comparison_of(found: Differences) -> Comparison:
-    """Return the comparison of the two sides, as of a sweep with two combinations."""
+def _side_names(found: Differences) -> tuple[str, str]:
+    """Return the names of baseline and candidate; these words where a user gave no names, or the same twice."""
     first, second = found.names
     names = (first or _BASELINE, second or _CANDIDATE)
-    if names[0] == names[1]:
-        names = (_BASELINE, _CANDIDATE)
+    return (_BASELINE, _CANDIDATE) if names[0] == names[1] else names
+
+
+def comparison_of(found: Differences) -> Comparison:
+    """Return the comparison of the two sides, as of a sweep with two combinations."""
+    names = _side_names(found)
     infos = [MetricInfo(one.name, one.unit, one.better, "") for one in found]
     measurements: dict[str, dict[str, Measurement]] = {}
     rows = []
@@ -251,11 +282,11 @@ def _differences_table(found: Sequence[Difference], titles: Sequence[str]) -> Vi
 
 
 @text_of.register
-def _(comparison: Comparison) -> str:
-    # As on a terminal, as wide as this one; of very many rows the first.
-    if len(comparison.rows) > MOST_ROWS:
-        return as_text(view_of(comparison))
-    return terminal_text(comparison, shutil.get_terminal_size((100, 24)).columns).rstrip("\n")
+def _(comparison: Comparison, width: int | None) -> str:
+    width = width or terminal_width()
+    if len(comparison.rows) > MOST_ROWS:  # of very many rows the first
+        return as_text(fitted(view_of(comparison), width))
+    return terminal_text(comparison, width).rstrip("\n")
 
 
 @view_of.register
@@ -292,16 +323,15 @@ def _(row: Row) -> View:
     if row.rounds_planned:
         title += f", {rounds_text(row)}"
     measured = {name: cell.measurement for name, cell in row.cells.items()}
-    parts = (measurements_table(measured),) if measured else ()
-    return View(title, (*parts, *warning_lines(row.warnings)))
+    return View(title, (*measurement_parts(measured), *warning_lines(row.warnings)))
 
 
 # Layers
 
 
 @text_of.register
-def _(layers: LayerTable) -> str:
-    return tree(layers, rows=("type", "name", "arguments"))
+def _(layers: LayerTable, width: int | None) -> str:
+    return tree(layers, rows=("type", "name", "arguments"), width=width or terminal_width())
 
 
 @view_of.register
@@ -383,7 +413,7 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
 
 
 def _share_cell(share: float | None) -> ViewCell:
-    return ViewCell(MISSING) if share is None else ViewCell(f"{share:.1%}", share)
+    return ViewCell(MISSING) if share is None else ViewCell(rounded(share, "share"), share)
 
 
 def _self_total(totals: Sequence[OperatorTotal]) -> str:

@@ -12,6 +12,7 @@ from sweeprof.errors import UserError, choice_problem
 from sweeprof.numbers import MISSING, rounded, scaled
 from sweeprof.report import layer_table
 from sweeprof.report.csv import csv_lines
+from sweeprof.report.fitting import fitted_lines, left_out, natural_width, wrapped
 from sweeprof.report.latex import escaped
 from sweeprof.report.layer_table import (
     Figures,
@@ -35,7 +36,9 @@ from sweeprof.text import listed, one_line
 
 STYLES = ("table", "repr")
 ROWS = ("type", "name", "path", "depth", "call", "arguments")
-REPR_COLUMNS = "params params_share macs macs_share flops act_bytes".split()
+REPR_COLUMNS = (
+    "params params_share macs macs_share flops act_bytes forward_s forward_share flops_per_s backward_s"
+).split()
 
 
 def tree(
@@ -45,6 +48,7 @@ def tree(
     unit: str | None = None,
     style: str = "table",
     rows: str | Sequence[str] = ("type", "name"),
+    width: int | None = None,
 ) -> str:
     """One line per call of a module with the figures of it and of all within it.
 
@@ -58,10 +62,11 @@ def tree(
         rows: what a row is called by: any of ``type``, ``name``, ``path``, ``depth``, ``call``, ``arguments``. ``call`` numbers the
             calls of a module that is called again; that it is, ``(recursive)``, is always said. ``arguments`` are those of the
             constructor, and the row reads as in ``repr(model)``.
+        width: characters of a line of a table. Where it is too wide, it has no arguments, then not the last columns, and the last
+            line names what is not shown. None: as wide as it is.
 
     Raises:
-        UserError: a column, a style or a row annotation does not exist, or the depth is below -1.
-        ValueError: there is no such prefix.
+        UserError: a column, a style, a row annotation or a prefix does not exist, or the depth is below -1.
     """
     if style not in STYLES:
         raise UserError([choice_problem("style", style, "style of a tree", STYLES)])
@@ -73,16 +78,55 @@ def tree(
     chosen = layer_table.selected_columns(columns, layer_table.SHOWN if style == "table" else REPR_COLUMNS, table)
     depth = level(table, depth)
     shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
-    draw = _table if style == "table" else _brackets
-    lines = [*draw(Figures(table), shown, chosen, unit, rows), *remarks_on(table, chosen)]
+    notes = remarks_on(table, chosen)
     if reason:
-        lines.append(reason)
+        notes.append(reason)
+    if style == "table":
+        lines, further = _table(Figures(table), shown, chosen, unit, rows, width)
+        notes = [*further, *notes]
+    else:
+        lines = _brackets(Figures(table), shown, chosen, unit, rows)
+    for note in notes:
+        lines += wrapped(note, width)
     return "\n".join(lines)
 
 
-def _table(
+def _table(  # the options of a tree
+    figures: Figures,
+    shown: list[TreeNode],
+    columns: list[str],
+    unit: str | None,
+    rows: Sequence[str],
+    width: int | None,
+) -> tuple[list[str], list[str]]:
+    """Return the lines of the table and of its totals, and notes."""
+    cells = _cells(figures, shown, columns, unit, rows)
+    natural = natural_width(cells)
+    hidden = []
+    if width is not None and natural > width:
+        if "arguments" in rows:
+            cells = _cells(figures, shown, columns, unit, [name for name in rows if name != "arguments"])
+            hidden.append("arguments")
+        _, cells = fitted_lines(cells, [False] + [True] * len(columns), width)
+        hidden += [layer_table.column_title(column) for column in columns[len(cells[0]) - 1 :]]
+    lines = with_rule(cells, [False] + [True] * (len(cells[0]) - 1))
+    lines += [lines[1], *aligned(total_pairs(figures, unit), (False, False))]
+    table = figures.table
+    notes = []
+    if width is not None and natural > width:
+        notes.append(left_out(hidden, width, natural))
+    if table.uncounted is not None:
+        notes.append(f"Not counted: {one_line(table.uncounted)}.")
+    if table.uncovered:
+        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
+        notes.append(f"Not counted, because there is no formula: {missing}.")
+    return lines, notes
+
+
+def _cells(
     figures: Figures, shown: list[TreeNode], columns: list[str], unit: str | None, rows: Sequence[str]
-) -> list[str]:
+) -> list[list[str]]:
+    """Return the header and a line per node."""
     cells = [["layer", *map(layer_table.column_title, columns)]]
     trunks = [""]
     """By depth, the lines in front of the nodes below."""
@@ -94,15 +138,7 @@ def _table(
         trunks[node.depth + 1 :] = [trunk]
         cells.append([branch + called_as(node, rows)])
         cells[-1] += [figures.text(node.row, column, unit) for column in columns]
-    lines = with_rule(cells, [False] + [True] * len(columns))
-    lines += [lines[1], *aligned(total_pairs(figures, unit), (False, False))]
-    table = figures.table
-    if table.uncounted is not None:
-        lines.append(f"Not counted: {one_line(table.uncounted)}.")
-    if table.uncovered:
-        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
-        lines.append(f"Not counted, because there is no formula: {missing}.")
-    return lines
+    return cells
 
 
 def called_as(node: TreeNode, rows: Sequence[str]) -> str:
@@ -139,8 +175,8 @@ def total_pairs(figures: Figures, unit: str | None) -> list[tuple[str, str]]:
         input_size = scaled(table.liveness.input_bytes, "B")
         peak = f"{scaled(table.liveness.peak_bytes, 'B')} at {one_line(table.liveness.peak_at)}"
     pairs += [
-        ("MACs", scaled(figures.total("macs"), "MACs", unit)),
-        ("FLOPs", scaled(table.flops, "FLOPs", unit)),
+        ("MACs", scaled(figures.total("macs"), "MAC", unit)),
+        ("FLOPs", scaled(table.flops, "FLOP", unit)),
         ("params size", scaled(table.params_bytes, "B")),
         ("input size", input_size),
         ("activations", scaled(table.act_bytes, "B")),
@@ -194,11 +230,12 @@ def _brackets(
 
 
 def _figure(column: str, text: str) -> str:
-    """``61.71 k params``, ``100 % MACs``, ``416.52 KMACs``, ``output shape [1, 10]``."""
+    """``61.7 k params``, ``100% MACs``, ``417 kMAC``, ``output shape [1, 10]``."""
     title = layer_table.column_title(column).removesuffix(" %")
     if not layer_table.is_numeric(column) or column == "trainable":
         return f"{title} {text}"
-    return text if text.endswith(title) else f"{text} {title}"
+    has_noun = text != MISSING and layer_table.FIGURES.get(column, ("", ""))[1] in ("MAC", "FLOP", "op", "FLOP/s")
+    return text if has_noun else f"{text} {title}"
 
 
 def overview(table: LayerTable, depth: int | None = None, top: int | None = 3, detailed: bool = True) -> str:
@@ -254,9 +291,9 @@ def _overview_totals(table: LayerTable) -> str:
 
 
 PAGE_COLUMNS = (
-    "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes"
+    "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes "
+    "forward_s forward_self_s forward_share flops_per_s backward_s backward_self_s"
 ).split()
-PAGE_TIMES = "forward_s forward_self_s forward_share flops_per_s backward_s backward_self_s".split()
 
 
 def to_html(
@@ -275,7 +312,7 @@ def to_html(
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
     figures = Figures(table.inclusive() if inclusive else table)
-    chosen = layer_table.selected_columns(columns, PAGE_COLUMNS, figures.table, PAGE_TIMES)
+    chosen = layer_table.selected_columns(columns, PAGE_COLUMNS, figures.table)
     rows = []
     for node in nodes(figures.table):
         cells = []
@@ -345,7 +382,7 @@ def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
         )
     named = []
     for column in columns:
-        unit = layer_table.FIGURES[column][1].replace("MACs", "MAC").replace("FLOPs", "FLOP")
+        unit = layer_table.FIGURES[column][1]
         title = "time" if [column] == phases else layer_table.column_title(column).removesuffix(" self")
         named.append({"title": title, "unit": unit, "isTime": column in phases})
     return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found}
@@ -468,8 +505,7 @@ def to_parquet(table: LayerTable, inclusive: bool = False) -> bytes:
     return content.getvalue()
 
 
-LATEX_COLUMNS = ("output_shapes", "params", "params_share", "macs", "macs_share")
-LATEX_TIMES = ("forward_s", "forward_share", "backward_s")
+LATEX_COLUMNS = "output_shapes params params_share macs macs_share forward_s forward_share backward_s".split()
 
 
 def to_latex(
@@ -487,7 +523,7 @@ def to_latex(
         ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
     """
     table = table.inclusive() if inclusive else table
-    chosen = layer_table.selected_columns(columns, LATEX_COLUMNS, table, LATEX_TIMES)
+    chosen = layer_table.selected_columns(columns, LATEX_COLUMNS, table)
     header, *rows, total = [f"{' & '.join(map(escaped, line))} \\\\" for line in flat(table, chosen)]
     align = "".join("r" if layer_table.is_numeric(column) else "l" for column in chosen)
     lines = [rf"\begin{{tabular}}{{ll{align}}}", r"\toprule", header, r"\midrule", *rows, r"\midrule", total]

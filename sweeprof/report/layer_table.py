@@ -10,7 +10,7 @@ from typing import Any
 
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.numbers import MISSING, percent, ratio_number, rounded, scaled, significant
+from sweeprof.numbers import MISSING, ratio_number, rounded, scaled, significant
 from sweeprof.report.view import Cells, View, ViewCell, ViewTable, first_few
 from sweeprof.report.view import table as view_table
 from sweeprof.results.layer_times import OUTSIDE, ROOT
@@ -37,9 +37,9 @@ FIGURES: dict[str, tuple[str, str]] = {
     "params_bytes": ("params size", "B"),
     "buffers": ("buffers", "elements"),
     "buffers_bytes": ("buffers size", "B"),
-    "macs": ("MACs", "MACs"),
-    "flops": ("FLOPs", "FLOPs"),
-    "ops": ("ops", "ops"),
+    "macs": ("MACs", "MAC"),
+    "flops": ("FLOPs", "FLOP"),
+    "ops": ("ops", "op"),
     "act_bytes": ("activations", "B"),
     "input_bytes": ("input size", "B"),
     "output_bytes": ("output size", "B"),
@@ -71,11 +71,10 @@ TEXTS = {
 RATES = frozenset({"flops_per_s"})
 """Figures that do not add up."""
 
-SHOWN = "input_shapes output_shapes params params_share macs flops trainable".split()
-"""What a table shows where no columns are chosen, besides the times where it has them."""
-
-SHOWN_TIMES = "forward_s forward_share flops_per_s backward_s".split()
-"""The times that it shows; own seconds where the table is not inclusive."""
+SHOWN = (
+    "forward_s forward_share backward_s params macs output_shapes flops flops_per_s params_share input_shapes trainable"
+).split()
+"""What a table shows where no columns are chosen, the most important first; times where it has them."""
 
 RECURSIVE = "(recursive)"
 """Stands for weights that stand with an earlier call of the same module, and marks such a call."""
@@ -84,16 +83,17 @@ WEIGHTS = frozenset({"params", "trainable", "frozen", "pruned", "params_bytes", 
 _MOST_SHAPES = 3
 
 
-def selected_columns(
-    columns: str | Iterable[str] | None, usual: Iterable[str], table: LayerTable, times: Iterable[str] = SHOWN_TIMES
-) -> list[str]:
-    """The columns, or, where None are given, the usual ones and those of ``times`` of which the table has any value.
+def selected_columns(columns: str | Iterable[str] | None, usual: Iterable[str], table: LayerTable) -> list[str]:
+    """Return the columns, or, where None are given, the usual ones without times of which the table has no value.
 
     Raises:
         UserError: one of them does not exist.
     """
     if columns is None:
-        return [*usual, *timed(table, times)]
+        present: list[str] = []
+        for column in usual:
+            present += [column] if time_column(column) is None else timed(table, [column])
+        return list(dict.fromkeys(present))
     chosen = listed(columns)
     options = [*FIGURES, *SHARES, *TEXTS]
     problems = [choice_problem("columns", key, "column of layers", options) for key in chosen if key not in options]
@@ -102,7 +102,7 @@ def selected_columns(
     return chosen
 
 
-def timed(table: LayerTable, columns: Iterable[str] = SHOWN_TIMES) -> list[str]:
+def timed(table: LayerTable, columns: Iterable[str]) -> list[str]:
     """The time columns of which the table has any value; own seconds instead of inclusive ones where it is not inclusive."""
     measured = {name for name in TIMES if any(getattr(row, name) is not None for row in table.rows)}
     found = [own_seconds(column, table) for column in columns if time_column(column) in measured]
@@ -161,11 +161,9 @@ def is_repeated(row: LayerRow) -> bool:
 
 
 def text_of(value: Number | None, column: str, prefix: str | None = None) -> str:
-    """A value of a figure as it is shown, e.g. ``416.52 KMACs``; what is measured has three significant digits."""
+    """Return a value of a figure as it is shown, e.g. ``417 kMAC``; ``prefix`` forces that of a count."""
     unit = FIGURES[column][1]
-    if value is not None and time_column(column):
-        return rounded(value, unit) if unit == "s" else scaled(float(f"{value:.3g}"), unit)
-    return scaled(value, unit, None if unit == "B" else prefix)
+    return scaled(value, unit, None if unit in ("B", "s", "FLOP/s") else prefix)
 
 
 def call_text(row: LayerRow, holds_calls: bool) -> str:
@@ -246,9 +244,7 @@ class Figures:
         if column == "trainable":
             return row.is_trainable or MISSING
         value = self.number(row, column)
-        if column == "forward_share":
-            return percent(value, precision=1)  # what is measured is not known to more
-        return percent(value) if column in SHARES else text_of(value, column, prefix)
+        return scaled(value, "share") if column in SHARES else text_of(value, column, prefix)
 
     def total_text(self, column: str) -> str:
         """The total as it is shown; empty for a column that has none by its nature."""
@@ -390,7 +386,7 @@ def timing_lines(table: LayerTable) -> list[str]:
         if phase.plain_s is None or phase.covered is None or phase.overhead is None:
             line = f"Every {name} had probes; their cost is subtracted."
         else:
-            coverage = f"the calls cover {percent(phase.covered, 1)}"
+            coverage = f"the calls cover {rounded(phase.covered, 'share')}"
             if phase.outside_s:
                 coverage += f", {rounded(phase.outside_s, 's')} of it outside any module"
                 if timing.mode == "training":
@@ -481,7 +477,7 @@ def _figures_view(
     title = column_title(column)
     cells: list[Cells] = []
     for texts, value, share in rows:
-        cells.append([*texts, ViewCell(text_of(value, column), value), ViewCell(percent(share), share)])
+        cells.append([*texts, ViewCell(text_of(value, column), value), ViewCell(scaled(share, "share"), share)])
     return View("", (view_table([*names, title, "share"], cells, [title, "share"]),))
 
 
@@ -563,7 +559,7 @@ def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> TopRows
 
 
 def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3) -> list[str]:
-    """One line per column, e.g. ``MACs: Conv2d 405.6 KMACs, Linear 10.92 KMACs, Tanh 0 MACs``.
+    """One line per column, e.g. ``MACs: Conv2d 406 kMAC, Linear 10.9 kMAC, Tanh 0 MAC``.
 
     Arguments and errors are those of :func:`by_type`.
     """
@@ -845,13 +841,16 @@ def side_by_side(
 ) -> SideRows:
     """Every row of either table, matched by path and call, in the order of the left one.
 
-    A row that only the right table has comes after the one it follows there. The figures are those of the tables as they are;
-    give ``inclusive()`` tables for figures that include the rows within; ``forward_s`` and ``backward_s`` always do. By default
-    the columns are :data:`COLUMNS` and the times that either table has.
+    A row that only the right table has comes after the one it follows there. Figures include the rows within, as in the printed
+    tree, unless one of the tables does not tell which call was made in which. By default the columns are :data:`COLUMNS` and the
+    times that either table has.
 
     Raises:
         UserError: a column does not exist or is no figure.
     """
+    (inclusive_left, left_reason), (inclusive_right, right_reason) = with_figures(left), with_figures(right)
+    if left_reason is None and right_reason is None:
+        left, right = inclusive_left, inclusive_right
     either = [*COLUMNS, *timed(left, TIMES), *timed(right, TIMES)]
     chosen = [figure(column) for column in (dict.fromkeys(either) if columns is None else listed(columns))]
     lefts = {(row.path, row.call): row for row in left.rows}

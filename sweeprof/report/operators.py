@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sweeprof.numbers import rounded, scaled, significant
+from sweeprof.numbers import rounded, significant
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.view import aligned, counted
 from sweeprof.results.observations import (
@@ -72,7 +72,7 @@ def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
         "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
     }
     if share is not None:
-        texts["share"] = f"{share:.1%}"
+        texts["share"] = rounded(share, "share")
     return texts
 
 
@@ -100,14 +100,14 @@ def tensor_cells(row: TensorRow) -> tuple[str, ...]:
     """Return the texts of :data:`COLUMNS`."""
     names = one_line(" = ".join(row.names)) or "–"
     shape = "×".join(map(str, row.shape)) or ("scalar" if row.dtype else "")  # several share a row without a type
-    return names, row.kind, shape, row.dtype, row.device, scaled(row.bytes, "B")
+    return names, row.kind, shape, row.dtype, row.device, rounded(row.bytes, "B")
 
 
 def sums_text(rows: Sequence[TensorRow]) -> str:
     """Return the bytes in total and by kind."""
     found = bytes_by_kind(rows)
-    text = f"in total {scaled(sum(found.values()), 'B')}"
-    parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in found.items())
+    text = f"in total {rounded(sum(found.values()), 'B')}"
+    parts = ", ".join(f"{kind} {rounded(size, 'B')}" for kind, size in found.items())
     return f"{text}: {parts}" if parts else text
 
 
@@ -219,7 +219,7 @@ def times_of(function: FunctionLines, line: Line) -> LineRow:
         f"{line.hits:,}",
         rounded(line.seconds, "s"),
         rounded(line.seconds / line.hits, "s"),
-        f"{share:.1%}",
+        rounded(share, "share"),
     )
 
 

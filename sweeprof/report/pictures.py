@@ -294,7 +294,7 @@ def _blocks(tree: Sequence[TreeNode], channels: Sequence[Channel], colours: Mapp
         def add(label: str, what: str, size: float, colour: str, kind: BlockKind) -> None:
             nonlocal start
             share = 100 * size / whole
-            text = f"{what}\n{rounded(size, unit)}, {share:.1f} %"
+            text = f"{what}\n{rounded(size, unit)}, {share:.1f}%"
             blocks.append(Block(label, text, level, start, share, colour, kind, parent))
             start += share
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -123,7 +124,10 @@ def test_a_profile_is_a_table_of_its_values(profiled: sweeprof.Profile) -> None:
     assert [cell.text for cell in table.column("metric")] == list(profiled)
     assert [cell.value for cell in table.column("value")] == [one.value for one in profiled.values()]
     assert table.column("value")[list(profiled).index("size/params_bytes")].text == "2.15 KiB"
-    assert html_of(profiled).paragraphs == ["Lenet: 17 metrics"]
+    title, conditions = html_of(profiled).paragraphs
+    assert title == "Lenet: 17 metrics"
+    assert conditions.startswith("inference · torch on cpu (")
+    assert conditions.endswith(f"{torch.get_num_threads()} threads · float32 parameters · inputs float32[2, 1, 12, 12]")
 
 
 def test_measurements_keep_their_unit_and_the_reason_why_there_is_none() -> None:
@@ -133,11 +137,11 @@ def test_measurements_keep_their_unit_and_the_reason_why_there_is_none() -> None
     reason = found["quality/accuracy"].reason
     assert reason is not None
     assert repr(found["quality/accuracy"]) == f"quality/accuracy: – ({reason})"
-    bits, accuracy = html_of(found).tables[0].rows
+    (bits,) = html_of(found).tables[0].rows
     assert (bits[1].text, bits[1].value) == ("17,600 bit", 17_600)
-    assert (accuracy[1].text, accuracy[1].value, accuracy[2].text) == ("–", None, reason)
+    assert f"No quality/accuracy: {reason}" in html_of(found).paragraphs
     assert html_of(profiler.status).tables == html_of(found).tables
-    assert reason in str(profiler)
+    assert reason in profiler.to_text(width=300)
     assert "Lenet" in html_of(profiler).paragraphs[0]
 
 
@@ -147,7 +151,7 @@ def test_layers_are_called_as_torch_prints_them(profiled: sweeprof.Profile) -> N
     names = [cell.text for cell in table.column("layer")]
     assert [line.strip() for line in repr(model).splitlines()][1:-1] == [names[1], names[2], names[4]]
     assert names[3] == f"{names[2]} (recursive)"
-    lines = repr(layers).splitlines()
+    lines = layers.to_text(width=300).splitlines()
     assert all(any(name in line for line in lines) for name in names)
     inclusive = layers.inclusive()
     assert [cell.value for cell in table.column("MACs")] == [row.macs for row in inclusive.rows]
@@ -164,7 +168,7 @@ def test_constructor_arguments_are_stored_and_absent_in_earlier_records(profiled
     for row in data["rows"]:
         del row["arguments"]
     earlier = sweeprof.LayerTable.from_dict(data)
-    assert "├─(first): Conv2d  " in str(earlier)
+    assert "├─(first): Conv2d  " in earlier.to_text(width=300)
 
 
 def test_a_module_whose_own_code_for_printing_fails_is_profiled() -> None:
@@ -348,6 +352,47 @@ def test_passes_print_as_tables() -> None:
     training = profiler.seen("training")
     cells = {row[0].text: row[1].value for row in html_of(training).tables[0].rows}
     assert cells["backward_macs"] == training.backward_macs  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out(width: int) -> None:
+    protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
+    profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
+    things: list[Any] = [
+        profiler.compute_all(["latency/forward", "latency/backward", "memory/rss_peak_bytes", "compute/macs"]),
+        profiler.seen("operators"),
+        profiler.seen("allocations"),
+        profiler.seen("lines"),
+        profiler.seen("layer_times"),
+        profiler.graph,
+        profiler.layers,
+        profiler.layers.rows,
+        profiler.layers.top("macs"),
+        profiler.metrics,
+        sweeprof.compare(profiler, profiler.clone(model=Lenet(2)), names=("wide", "narrow")),
+        sweeprof.side_by_side(profiler.layers, profiler.layers),
+        sweeprof.live_tensors(Lenet()),
+        sample(),
+        sample().rows,
+    ]
+    for thing in things:
+        lines = thing.to_text(width=width).splitlines()
+        for line in lines:
+            # A word that is longer than the line, such as the path of a file, is not broken.
+            assert len(line) <= width or " " not in line.strip(), (type(thing), line)
+    tree = profiler.layers.to_text(width=width)
+    needed = re.search(r"to_text\(width=(\d+)\)", " ".join(tree.split()))
+    assert needed is not None
+    complete = profiler.layers.to_text(width=int(needed[1]))
+    assert "Not shown" not in complete
+    assert profiler.layers.to_text(width=1000).splitlines()[:8] == complete.splitlines()[:8]
+
+
+def test_notes_that_do_not_fit_stand_below_the_table() -> None:
+    left: Mapping[str, Measurement] = sweeprof.profile(Lenet(), (2, 1, 12, 12), ["compute/macs", "params/total"])
+    found = sweeprof.compare(dict(left), {"compute/macs": left["compute/macs"]})
+    assert "params/total: the candidate has no such metric" in found.to_text(width=60).splitlines()
+    assert found.to_text(width=100).splitlines()[-1].endswith("the candidate has no such metric")
 
 
 def test_lists_of_rows_print_as_tables(profiled: sweeprof.Profile) -> None:

@@ -264,5 +264,5 @@ def test_a_profiler_claims_no_more_than_a_sweep(reads: str, verdict: str) -> Non
         profilers.append(sweeprof.Profiler(model, data={"test": [np.zeros((3, 4), np.float32)]}, protocol=quick))
         profilers[-1].register(metric)
         profilers[-1].compute("mine/x")
-    (difference,) = sweeprof.compare(*profilers)
+    (difference,) = sweeprof.compare(profilers[0], profilers[1])
     assert (difference.verdict, difference.reason is None) == (verdict, verdict == "same")

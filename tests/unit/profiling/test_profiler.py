@@ -309,7 +309,7 @@ def test_the_functions_to_watch_are_the_callers() -> None:
         assert isinstance(seen, Lines)
         assert [function.name.rpartition(".")[2] for function in seen.functions] == ["_tensors"]
     named = sweeprof.profile(Both(), (3, 4), "lines", functions=["Both.forward"], protocol=QUICK)
-    assert "return [self.linear(x)" in str(named)
+    assert "return [self.linear(x)" in named.to_text(width=160)
 
 
 def test_a_value_is_shown_with_its_place() -> None:
@@ -1010,13 +1010,14 @@ FIVE, NOWHERE, NONE = measurement(5), measurement(None, reason="not today"), (No
 )
 def test_the_difference_of_any_two_values(base: Any, own: Any, figures: Any, row: str) -> None:
     """Of 0 and 5 and of 5 and 0 it is not the same; a side that is missing keeps its row."""
-    found = sweeprof.compare(*({} if side is None else {"mine/x": side} for side in (base, own)))
+    sides: list[dict[str, Measurement]] = [{} if side is None else {"mine/x": side} for side in (base, own)]
+    found = sweeprof.compare(sides[0], sides[1])
     one = found[0]
     if figures is not None:
         assert (one.ratio, one.difference, one.improvement) == figures
         assert (one.baseline, one.candidate) == (base and base.value, own and own.value)
-    assert " ".join(str(found).splitlines()[-1].split()) == row
-    assert " ".join(str(one).splitlines()[-1].split()) == row
+    assert " ".join(found.to_text(width=100).splitlines()[-1].split()) == row
+    assert " ".join(one.to_text(width=100).splitlines()[-1].split()) == row
     assert row.split()[3] in found.to_html()
     told = {"better", "worse", "same"} & set(row.split())
     assert (one.verdict or "") in (told or {""})
@@ -1030,21 +1031,71 @@ def test_a_layer_without_a_counterpart_of_zero_has_no_ratio() -> None:
     assert "–" in str(sweeprof.side_by_side(plain, normed, columns="params"))
 
 
+def test_two_models_are_compared_without_profilers() -> None:
+    teacher, student = nn.Linear(4, 6), nn.Linear(4, 1)
+    found = sweeprof.compare(teacher, student, (3, 4), names=("teacher", "student"))
+    assert str(found).startswith("By MACs/sample, student is 6.0× lower than teacher.")
+    assert found.names == ("teacher", "student")
+    mixed = sweeprof.compare(sweeprof.profile(teacher, (3, 4)), student, (3, 4), ["compute/macs"])
+    assert list(mixed) == list(found)  # what only the profile had is computed of the model, too
+    renamed = sweeprof.compare(profiler(name="a"), profiler(), names=("one", "two"))
+    assert renamed.names == ("one", "two")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((nn.Linear(4, 2), nn.ReLU()), r"baseline: 'Linear' is taken for a model, .*\ncandidate: 'ReLU' is taken"),
+        (({}, nn.Linear(4, 2)), "^candidate: 'Linear' is taken for a model, which needs inputs: compare"),
+        (({}, {}, (3, 4)), "^inputs: .* is for models, and neither side is one"),
+        (({"x": 1}, {}, (3, 4)), "'dict' is not a model of a framework"),
+    ],
+)
+def test_a_comparison_says_what_it_takes(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(sweeprof.UserError, match=message):
+        sweeprof.compare(*arguments)
+
+
+def test_a_profile_leaves_out_what_cannot_apply_and_keeps_reasons() -> None:
+    found = profiler(model=nn.Linear(4, 2)).compute_all(["compute/macs", "latency/backward", "memory/rss_peak_bytes"])
+    text = found.to_text(width=300)
+    assert "No memory/rss_peak_bytes: memory: unsupported: resident memory is that of a whole process" in text
+    assert text.splitlines()[-1] == (
+        "Not of this mode, backend or device: latency/backward; to_frame() lists all, with the reasons."
+    )
+    assert found["latency/backward"].reason is not None
+    alone = sweeprof.profile(nn.Linear(4, 2), (3, 4), ["latency/backward"], protocol=QUICK)
+    assert "No latency/backward: mode=inference: a step is a forward alone" in str(alone)
+
+
+def test_a_profile_names_the_threads_of_the_process_and_changes_nothing() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = sweeprof.profile(nn.Linear(4, 2), (3, 4), ["latency/forward", "compute/macs"], protocol=QUICK)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    assert "· 1 thread · float32 parameters · inputs float32[3, 4]" in found.to_text(width=300)
+    stored = sweeprof.Profile.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert stored.to_text(width=300) == found.to_text(width=300)
+
+
 def test_a_comparison_shows_the_names_of_profilers() -> None:
     teacher = profiler(name="teacher")
     student = teacher.clone(model=nn.Linear(4, 2), name="student")
     teacher.compute("compute/macs")
     found = sweeprof.compare(teacher, student)
-    assert "teacher (baseline)  student (candidate)" in str(found)
-    assert "student (candidate)" in found.to_html()
+    assert str(found).splitlines()[2].split() == ["metric", "teacher", "student", "ratio", "verdict", "note"]
+    assert "student" in found.to_html()
     assert "student is" in str(found).splitlines()[0]
-    assert "teacher (baseline)" in str(found.shown(order="compute/macs"))
+    assert "  teacher  student" in str(found.shown(order="compute/macs"))
     assert str(teacher).startswith("Profiler of teacher (Sequential)")
     stored = sweeprof.Profile.from_dict(json.loads(json.dumps(teacher.compute_all("compute/macs").to_dict())))
     assert str(stored).startswith("teacher (Sequential): 1 metric")
-    assert "teacher (baseline)  candidate" in str(sweeprof.compare(stored, student.clone(model=nn.Linear(4, 3))))
+    assert "teacher  candidate" in str(sweeprof.compare(stored, student.clone(model=nn.Linear(4, 3))))
     assert "baseline and candidate are equal" in str(sweeprof.compare(teacher, teacher.clone(name="teacher")))
-    assert "candidate (baseline)" in str(sweeprof.compare(teacher.clone(name="candidate"), teacher.clone()))
+    assert "baseline  candidate" in str(sweeprof.compare(teacher.clone(name="candidate"), teacher.clone()))
 
 
 def test_dictionaries_of_results_can_be_printed_and_stored() -> None:
@@ -1838,17 +1889,22 @@ def test_formulas_that_a_backend_does_not_know_are_not_ignored(keras_lenet5: Any
     assert found.value == 416_520 - 10_080 - 840 + 2
 
 
-def test_a_profile_reads_as_a_table() -> None:
+def test_a_profile_reads_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = {"host_cpu": "AMD EPYC", "host_threads": 2}
+    monkeypatch.setattr("sweeprof.profiling.profiler.host_columns", lambda settings: host)
     found = sweeprof.profile(
         nn.Linear(8, 32), (1, 8), metrics=["compute/macs", "size/params_bytes", "quality/accuracy"]
     )
     assert str(found).splitlines() == [
         "Linear: 3 metrics",
+        "inference · torch on cpu (AMD EPYC) · 2 threads · float32 parameters · inputs",
+        "float32[1, 8]",
         "metric                value  note",
-        "─" * 119,
+        "─────────────────────────────────",
         "compute/macs        256 MAC",
         "size/params_bytes  1.12 KiB",
-        "quality/accuracy          –  quality: unsupported: there are no data: give the profiler `data=`, an iterable of batches",
+        "No quality/accuracy: quality: unsupported: there are no data: give the profiler",
+        "`data=`, an iterable of batches",
     ]
     assert repr(found) == str(found)
 

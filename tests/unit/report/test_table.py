@@ -165,7 +165,7 @@ def test_a_set_with_few_headline_metrics_shows_all_that_have_values() -> None:
     rows: list[dict[str, Number]] = [dict(zip(metrics, (1.01, 0.2, seconds), strict=True)) for seconds in (1e-3, 2e-3)]
     (table,) = tables(build([{"n": 1}, {"n": 2}], metrics, rows))
     assert shown(table) == ["n", "slowest layer ↓"]
-    assert table.captions == (("compute/coverage", "1.010"), ("outside operators", "20.0 %"))
+    assert table.captions == (("compute/coverage", "1.010"), ("outside operators", "20.0%"))
 
 
 def test_a_set_with_many_headline_metrics_shows_those() -> None:
@@ -183,7 +183,7 @@ def test_a_share_of_the_peak_of_training_is_shown_where_there_is_one() -> None:
     assert title not in shown(tables(build(points, metrics, rows))[0])
     for row, share in zip(rows, (0.0761, 0.1522), strict=True):
         row["rate/mfu_train"] = share
-    assert column(tables(build(points, metrics, rows))[0], title)[0] == "7.61 %"
+    assert column(tables(build(points, metrics, rows))[0], title)[0] == "7.61%"
 
 
 def test_what_nobody_expects_is_not_missing_and_one_reason_is_said_once() -> None:
@@ -269,8 +269,8 @@ def test_details_say_what_a_value_is_of_and_which_percentiles_have_too_few_sampl
 @pytest.mark.parametrize(
     ("name", "unit", "value", "interval", "text"),
     [
-        ("rate/mfu", "ratio", 0.0759, (0.075, 0.077), "7.59 % [7.50–7.70]"),
-        ("operators/python_share", "ratio", 0.0759, (0.075, 0.077), "7.59 % [7.50–7.70]"),
+        ("rate/mfu", "ratio", 0.0759, (0.075, 0.077), "7.59% [7.50%–7.70%]"),
+        ("operators/python_share", "ratio", 0.0759, (0.075, 0.077), "7.59% [7.50%–7.70%]"),
         ("quality/accuracy", "ratio", 0.0759, (0.075, 0.077), "0.07590 [0.07500–0.07700]"),
         ("rate/realtime_factor", "ratio", 0.0759, (0.075, 0.077), "0.07590 [0.07500–0.07700]"),
         ("a", "s", 1e-3, (0.9e-3, 1.1e-3), "1.00 ms [900 µs–1.10 ms]"),

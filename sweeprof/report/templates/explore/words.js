@@ -3,7 +3,7 @@ const MISSING = "–";
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
 const DECIMAL = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
-const SUFFIXES = { MAC: "MAC", FLOP: "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", params: "" };
+const SUFFIXES = { MAC: "MAC", FLOP: "FLOP", "FLOP/s": "FLOP/s", "B/s": "B/s", op: "op", params: "" };
 for (const unit of ["samples/s", "tokens/s", "images/s", "pixels/s", "frames/s"]) SUFFIXES[unit] = "/s";
 const MEASURED = new Set(["s", "samples/s", "FLOP/s", "B/s", "ratio", "abs", "share", ...Object.keys(SUFFIXES).filter((unit) => unit.endsWith("/s"))]);
 
@@ -29,7 +29,7 @@ const scaled = (value, unit) => {
   if (unit === "s") return prefixed(number, SECONDS, false);
   if (unit === "B") return prefixed(number, BYTES, isCount);
   if (unit in SUFFIXES) return prefixed(number, DECIMAL.map(([factor, name]) => [factor, name + SUFFIXES[unit]]), isCount);
-  if (unit === "share") return `${significant(100 * number)} %`;
+  if (unit === "share") return `${significant(100 * number)}%`;
   return significant(number, unit === "ratio" ? 4 : 3, isCount);
 };
 
