@@ -52,8 +52,10 @@ def draw_terminal(printed: str, command: str, path: Path) -> None:
     lines = re.sub(r"\x1b\[[0-9;?]*[A-HJKSTfhlnsu]|\r", "", printed).rstrip().split("\n")
     (measured, *_) = [number for number, line in enumerate(lines) if " combinations measured" in line]
     (paths, *_) = [number for number, line in enumerate(lines) if re.match(r"(\x1b\[\d+m)*Report ", line)]
-    first = lines[measured - 1 :][:FIRST_LINES]
-    text = "\n".join([f"$ {command}", *first, "…", *lines[paths:]])
+    first = measured
+    while lines[first - 1].startswith("\x1b[1m"):  # the finding, which is bold, may take several lines
+        first -= 1
+    text = "\n".join([f"$ {command}", *lines[first:][:FIRST_LINES], "…", *lines[paths:]])
     console = Console(record=True, width=COLUMNS, file=StringIO())
     console.print(Text.from_ansi(text), soft_wrap=True)
     path.write_text(console.export_svg(title="sweeprof", unique_id="sweeprof"), encoding="utf-8")

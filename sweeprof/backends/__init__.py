@@ -58,7 +58,7 @@ T = TypeVar("T")
 Compiler = Literal["inductor", "openvino", "cudagraphs", "tensorrt", "openxla", "tvm", "aot_eager", "eager"]
 """As ``torch.compile(backend=…)`` calls them. ``eager`` and ``aot_eager`` capture the graph, and run it without generating code."""
 
-GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
+GapKind = Literal["not implemented", "not supported upstream", "not applicable"]
 
 
 @dataclass(frozen=True, slots=True)

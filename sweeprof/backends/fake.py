@@ -120,10 +120,10 @@ class FakeBackend(Backend):
     """Runs :class:`FakeModel`: steps, training steps, generations, memory and counts, all as scripted."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
-        **dict.fromkeys(NOT_RUN, Gap("makes no sense", "a fake model runs nothing")),
-        "own_counts": Gap("makes no sense", "there is no framework that could count"),
-        "artifact": Gap("makes no sense", "a fake model has no file"),
-        "layer_times": Gap("makes no sense", "a fake model is one layer"),
+        **dict.fromkeys(NOT_RUN, Gap("not applicable", "a fake model runs nothing")),
+        "own_counts": Gap("not applicable", "there is no framework that could count"),
+        "artifact": Gap("not applicable", "a fake model has no file"),
+        "layer_times": Gap("not applicable", "a fake model is one layer"),
     }
     threads: int = 1
     slowdown: float = 1.0

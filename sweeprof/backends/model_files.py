@@ -660,7 +660,7 @@ def gaps_of(runtime: str) -> dict[str, Gap]:
     Args:
         runtime: its name.
     """
-    inference = Gap("makes no sense", f"{runtime} runs models, and trains none")
+    inference = Gap("not applicable", f"{runtime} runs models, and trains none")
     return {
         "analyze_training": inference,
         "training": inference,
@@ -670,9 +670,9 @@ def gaps_of(runtime: str) -> dict[str, Gap]:
             "not implemented",
             "the operators of the file are counted by module; open the file in a viewer to see its graph",
         ),
-        "own_counts": Gap("not possible upstream", f"{runtime} counts no operations"),
-        "watch": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
-        "lines": Gap("makes no sense", "a file has no source lines"),
+        "own_counts": Gap("not supported upstream", f"{runtime} counts no operations"),
+        "watch": Gap("not applicable", "a loop of the user's own calls the model and not its converted file"),
+        "lines": Gap("not applicable", "a file has no source lines"),
         "peaks": Gap(
             "not implemented",
             f"there is no benchmark of the machine in {runtime}; backend=torch measures the same hardware",

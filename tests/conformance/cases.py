@@ -61,7 +61,7 @@ class Case:
 
 
 _TRACED_ONCE = "mode={}: the source lines run once, when the graph is traced; backend.mode=eager runs them"
-_NO_LAYERS = "not possible upstream: a compiled XLA program has no layers; mode=function has the same model with them"
+_NO_LAYERS = "not supported upstream: a compiled XLA program has no layers; mode=function has the same model with them"
 
 BACKENDS = {
     "torch": Case(
@@ -95,7 +95,7 @@ BACKENDS = {
         exhaust="__import__('onnxruntime').OrtValue.ortvalue_from_shape_and_type([2**44], float, 'cpu')",
         mark="slow",  # each model is exported by a process of its own
         mistaken=("timing",),
-        refuses={"trained_layers": "makes no sense: ONNX Runtime runs models, and trains none"},
+        refuses={"trained_layers": "not applicable: ONNX Runtime runs models, and trains none"},
     ),
     "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", mark="slow"),
     "litert": Case(
@@ -106,7 +106,7 @@ BACKENDS = {
         exhaust="[ov.Tensor(ov.Type.f32, ov.Shape([2**44])) for ov in [__import__('openvino')]]",
         mark="slow",  # each model is converted by a process of its own
         mistaken=("timing",),
-        refuses={"trained_layers": "makes no sense: OpenVINO runs models, and trains none"},
+        refuses={"trained_layers": "not applicable: OpenVINO runs models, and trains none"},
     ),
     "numpy": Case("numpy", ("perceptron",), exhaust="__import__('numpy').ones(2**50)"),
     "fake": Case("fake", ("fake",)),

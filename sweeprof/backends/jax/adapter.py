@@ -336,15 +336,15 @@ class JaxBackend(KerasBackend):
     gaps: ClassVar[Mapping[str, Gap]] = {
         "graph": NO_GRAPH,
         "own_counts": Gap("not implemented", "XLA's analysis of costs is not read"),
-        "artifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
+        "artifact": Gap("not applicable", "JAX runs the model that its builder makes, and loads no file of it"),
         "generating": NO_GENERATION,
         "analyze_generation": NO_GENERATION,
         "watch": Gap("not implemented", "what runs is one compiled function, which no call of a layer can be seen in"),
         "layer_times": Gap("not implemented", "XLA fuses layers; its profiler's trace is not taken apart by layer"),
         "operators": Gap("not implemented", "the trace of JAX's profiler is not read"),
-        "allocations": Gap("not possible upstream", "XLA plans one arena per program, and reports no allocation"),
+        "allocations": Gap("not supported upstream", "XLA plans one arena per program, and reports no allocation"),
         "peaks": NO_PEAKS,
-        "lines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
+        "lines": Gap("not applicable", "the model's Python runs once, while it is traced, and not in a step"),
     }
     mode: Literal["jit", "eager"] = "jit"
     """``jit`` compiles the model once per input shape, ``eager`` runs (and compiles) operator by operator."""

@@ -33,7 +33,7 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable, OperatorCount, Weights
 
 UNSEEN = Gap(
-    "not possible upstream", "the interpreter's profiler cannot be switched on from Python, nor one operator run alone"
+    "not supported upstream", "the interpreter's profiler cannot be switched on from Python, nor one operator run alone"
 )
 
 
@@ -49,7 +49,7 @@ class LitertBackend(FileBackend):
         "layer_times": UNSEEN,
         "operators": UNSEEN,
         "allocations": Gap(
-            "not possible upstream", "tensors are planned into one arena when they are allocated, before any step"
+            "not supported upstream", "tensors are planned into one arena when they are allocated, before any step"
         ),
     }
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {

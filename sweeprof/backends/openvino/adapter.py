@@ -157,7 +157,7 @@ class OpenvinoBackend(FileBackend):
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         **gaps_of("OpenVINO"),
-        "allocations": Gap("not possible upstream", "tensors share memory that is planned before any step"),
+        "allocations": Gap("not supported upstream", "tensors share memory that is planned before any step"),
     }
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "fp32": ("convert",),

@@ -58,7 +58,7 @@ class TensorflowBackend(KerasBackend):
         "generating": NO_GENERATION,
         "analyze_generation": NO_GENERATION,
         "peaks": NO_PEAKS,
-        "artifact": Gap("makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"),
+        "artifact": Gap("not applicable", "TensorFlow runs the model that its builder makes, and loads no file of it"),
         "watch": Gap(
             "not implemented",
             "a loop of Keras's own, fit, runs a compiled step that no call of a layer passes through; profile the model, "

@@ -481,7 +481,7 @@ def step_phases_of(model: TensorflowModel, work: Work) -> StepPhases:
         raise Unsupported(f"a {type(root).__name__} has no layers: only a Keras model does")
     if model.mode == "xla":
         raise Unsupported(
-            "not possible upstream: a compiled XLA program has no layers; mode=function has the same model with them"
+            "not supported upstream: a compiled XLA program has no layers; mode=function has the same model with them"
         )
     if work.training is not None:
         return training_phases(model, batch, work.targets, work.training)

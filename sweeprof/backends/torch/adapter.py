@@ -60,7 +60,7 @@ class TorchBackend(Backend):
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         "own_counts": Gap("not implemented", "PyTorch's own counter is not read"),
-        "artifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
+        "artifact": Gap("not applicable", "PyTorch runs the model's own code, and loads no file of it"),
     }
     selects_modules: ClassVar[bool] = True
     tensor_package: ClassVar[str] = "torch"

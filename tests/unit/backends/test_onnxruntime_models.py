@@ -292,9 +292,9 @@ def test_operators_have_the_flops_of_the_exported_graph(sample: Callable[[str], 
 def test_training_makes_no_sense(sample: Callable[[str], Sample]) -> None:
     model = loaded(lambda: sample("lenet5").given)
     work = Work(model.put(sample("lenet5").inputs), None, TrainingConfig())
-    with pytest.raises(Unsupported, match="makes no sense: ONNX Runtime runs models, and trains none"):
+    with pytest.raises(Unsupported, match="not applicable: ONNX Runtime runs models, and trains none"):
         OnnxruntimeBackend().layer_times(model, work, SHORT)
-    with pytest.raises(Unsupported, match="makes no sense: ONNX Runtime runs models, and trains none"):
+    with pytest.raises(Unsupported, match="not applicable: ONNX Runtime runs models, and trains none"):
         OnnxruntimeBackend().operators(model, work)
 
 

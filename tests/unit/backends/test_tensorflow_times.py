@@ -333,7 +333,7 @@ def test_every_call_that_is_timed_has_a_row_in_the_layer_table(make: Callable[[]
 
 def test_what_has_no_layers_when_it_runs_is_said() -> None:
     model = keras.Sequential([keras.Input((4,)), dense("only")])
-    with pytest.raises(Unsupported, match="not possible upstream: a compiled XLA program has no layers"):
+    with pytest.raises(Unsupported, match="not supported upstream: a compiled XLA program has no layers"):
         timed(model, "xla")
     with pytest.raises(Unsupported, match="only a Keras model does"):
         timed(lambda x: x)

@@ -295,7 +295,7 @@ def test_what_runs_outside_the_model_is_no_layers() -> None:
 
 
 def test_a_model_of_another_framework_is_refused_with_a_reason() -> None:
-    with pytest.raises(Unsupported, match="makes no sense: a fake model runs nothing"):
+    with pytest.raises(Unsupported, match="not applicable: a fake model runs nothing"):
         sweeprof.session(FakeModel())
 
 
