@@ -24,6 +24,8 @@ IMAGES = Path(__file__).parent
 COLUMNS = 120
 VIEWPORT = {"width": 1440, "height": 900}
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu"]
+PROGRESS = re.compile(r"\d+/\d+ .*\d:\d\d:\d\d")
+"""The end of a line with a progress bar."""
 FIRST_PARTS = 3
 """Parts that the picture shows: answer, best of each case, first table; and at the end the paths."""
 
@@ -52,7 +54,7 @@ def draw_terminal(printed: str, command: str, path: Path) -> None:
     lines = re.sub(r"\x1b\[[0-9;?]*[A-HJKSTfhlnsu]|\r", "", printed).rstrip().split("\n")
     plain = [Text.from_ansi(line).plain.strip() for line in lines]
     first = next(number for number, line in enumerate(plain) if " combinations measured" in line)
-    while first and plain[first - 1]:  # the answer is longer than a line
+    while first and plain[first - 1] and not PROGRESS.search(plain[first - 1]):  # the answer may have several lines
         first -= 1
     end = first
     for _ in range(FIRST_PARTS):
