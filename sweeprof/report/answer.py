@@ -44,6 +44,8 @@ FACTOR = 1.2
 HOUR_S = 3600.0
 MOST_NAMES = 4
 """Sides or combinations that one sentence names."""
+MOST_CASES = 100
+"""Lines of the table of the best."""
 MOST_EXCEPTIONS = 2
 """Cases that are named one by one."""
 CERTAIN: tuple[Verdict, ...] = ("better", "worse", "same")
@@ -58,6 +60,9 @@ class BestTable:
 
     head: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
+    """The first :data:`MOST_CASES`."""
+    left_out: int = 0
+    """How many further cases there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,10 +558,10 @@ def _best_table(comparison: Comparison, metric: MetricInfo, cases: Sequence[_Cas
         return None
     names = {row.combination_id: candidate_name(comparison, row) for row in comparison.rows}
     lines = []
-    for case in cases:
+    for case in cases[:MOST_CASES]:
         place = [axis_text(case.row.axes.get(axis)) for axis in axes]
         lines.append((*place, *_best_cells(metric, case.ranking, names)))
-    return BestTable(_best_head(comparison, metric, axes), tuple(lines))
+    return BestTable(_best_head(comparison, metric, axes), tuple(lines), len(cases) - len(lines))
 
 
 def _best_head(comparison: Comparison, metric: MetricInfo, axes: Sequence[str]) -> tuple[str, ...]:
@@ -835,9 +840,9 @@ def _table_of_groups(
         return None
     names = {row.combination_id: where(row, others) for row in rows}
     lines = []
-    for place, members in groups.items():
+    for place, members in list(groups.items())[:MOST_CASES]:
         lines.append((*place, *_best_cells(metric, _ranked(comparison, members, metric), names)))
-    return BestTable(_best_head(comparison, metric, axes), tuple(lines))
+    return BestTable(_best_head(comparison, metric, axes), tuple(lines), len(groups) - len(lines))
 
 
 # Confidence and advice

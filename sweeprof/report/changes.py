@@ -317,7 +317,8 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     comment.add(" · ".join(filter(None, protocol)))
     if words.best is not None:
         best = [list(map(sanitised, line)) for line in words.best.lines]
-        comment.table("Best", _left(*map(sanitised, words.best.head)), best, _MOST, fold=False)
+        count = len(best) + words.best.left_out
+        comment.table("Best", _left(*map(sanitised, words.best.head)), best, _MOST, fold=False, count=count)
     now = "now" if comparison.against else "this"
     head = [*_left("combination", "metric"), (sanitised(baseline_text(comparison)), True), (now, True), ("ratio", True)]
     worse = [_cells(change) for change, _ in figures if change.kind == "worse"]

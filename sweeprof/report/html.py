@@ -36,8 +36,7 @@ from sweeprof.results.environment import Peaks
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Number
 from sweeprof.results.observations import Allocations, Operators
-from sweeprof.results.record import Json
-from sweeprof.text import axes_text, axis_text, one_line, shortened
+from sweeprof.text import axis_text, one_line, shortened
 
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""
@@ -96,17 +95,11 @@ def html(
         environment=environment_items(comparison),
         charts=shown,
         plotly=_plotly() if shown["figures"] or is_detailed else "",
-        layers=script_json(layer_pages.embedded(layers, _axes_by_name(comparison))) if layers else "",
+        layers=script_json(layer_pages.embedded(layers)) if layers else "",
         left_out=left_out,
         data=script_json(embedded(data)),
         details=script_json(details) if is_detailed else "",
     )
-
-
-def _axes_by_name(comparison: Comparison) -> dict[str, Json]:
-    """The axes of every row by the name that its layers and details have."""
-    varying = comparison.varying_axes() or comparison.axes
-    return {axes_text({a: row.axes[a] for a in varying if a in row.axes}): row.axes for row in comparison.rows}
 
 
 def _readable(created: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.numbers import MISSING, scaled
+from sweeprof.numbers import MISSING, rounded, scaled
 from sweeprof.report import layer_table
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.latex import escaped
@@ -305,95 +305,70 @@ def to_html(
 
 
 EMBEDDED_COLUMNS = ("macs", "flops", "params", "act_bytes")
-EMBEDDED_TIMES = ("forward_s", "forward_self_s", "flops_per_s", "backward_s", "backward_self_s")
-"""Shown where any of the tables has them."""
+_PHASES = ("forward_self_s", "backward_self_s")
 
 
-_NO_AXES: Mapping[str, Mapping[str, object]] = {}
-_SIDES = ("backend", "model")
-"""Axes whose values are compared first."""
-
-
-def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, object]] = _NO_AXES) -> dict[str, Any]:
+def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
     """Return the data that ``templates/layers.js`` reads.
 
-    ``tables`` has for each combination its label, its totals, a note or null, and positions in ``vectors``: the label, type,
-    depth, call and output shape of every node in the order of the tree, then the figures of ``columns``. Labels, types and
-    shapes are positions in ``strings``. A vector is a list of numbers, null where there is none. ``reasons`` is the position
-    of a vector with the string that says why a row lacks times, or null; ``timing`` the lines that are to be said of the times.
-    ``first`` has the positions of the left and the right table and of the column that are shown at first.
-
-    Args:
-        tables: by the name of the combination.
-        axes: of each combination, by the same names.
+    ``tables`` has for each combination its label, its totals, and positions in ``vectors``: the path, type, depth, call and
+    output shape of every node in the order of the tree, then its own figures by ``columns``: ``time``, or ``forward`` and
+    ``backward`` if any table has both, and counts. Paths, types and shapes are positions in ``strings``. A vector is a list of
+    numbers, null where there is none. ``step_s`` is the seconds of a step without probes, or null; ``told`` a sentence that
+    compares it with the layers; ``remarks`` are on how times were measured, and why some are missing.
     """
-    shown_tables = tables.values()
-    columns = list(EMBEDDED_COLUMNS)
-    columns += [name for name in EMBEDDED_TIMES if any(layer_table.timed(table, (name,)) for table in shown_tables)]
+    measured = [name for name in _PHASES if any(layer_table.timed(table, (name,)) for table in tables.values())]
+    phases = _PHASES if "backward_self_s" in measured else measured
+    columns = [*phases, *EMBEDDED_COLUMNS]
     strings, vectors = StringTable(), StringTable()
     found = []
     for label, table in tables.items():
-        shown, reason = layer_table.with_figures(table)
-        figures, drawn = Figures(shown), nodes(shown)
+        figures, drawn = Figures(table), nodes(table)
         lists: list[list[Number | None]] = [
-            [strings.place(node.label) for node in drawn],
+            [strings.place(_path_text(node.row.path)) for node in drawn],
             [strings.place(one_line(node.row.type)) for node in drawn],
             [node.depth for node in drawn],
             [node.row.call for node in drawn],
             [strings.place(layer_table.shape_text(node.row.output_shapes)) for node in drawn],
         ]
         lists += [[_short(figures.number(node.row, column)) for node in drawn] for column in columns]
-        placed = [vectors.place(tuple(values)) for values in lists]
-        reasons = None
-        if table.timing:
-            found_reasons: list[Number | None] = []
-            for node in drawn:
-                why = layer_table.why_missing(table, node.row, "backward_s")
-                found_reasons.append(None if why is None else strings.place(why))
-            reasons = vectors.place(tuple(found_reasons))
+        step, told = _step(table)
         found.append(
             {
                 "label": one_line(label),
-                "vectors": placed,
+                "vectors": [vectors.place(tuple(values)) for values in lists],
                 "totals": [_short(figures.total(column)) for column in columns],
-                "note": reason,
-                "reasons": reasons,
-                "timing": timing_lines(table),
+                "step_s": _short(step),
+                "told": told,
+                "remarks": remarks_on(table, layer_table.timed(table, _PHASES)),
             }
         )
     named = []
     for column in columns:
         unit = layer_table.FIGURES[column][1].replace("MACs", "MAC").replace("FLOPs", "FLOP")
-        is_time = layer_table.time_column(column) is not None
-        named.append({"title": layer_table.column_title(column), "unit": unit, "isTime": is_time})
-    first = _first(found, [axes.get(label, {}) for label in tables], [bool(column["isTime"]) for column in named])
-    return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found, "first": first}
+        title = "time" if [column] == phases else layer_table.column_title(column).removesuffix(" self")
+        named.append({"title": title, "unit": unit, "isTime": column in phases})
+    return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found}
 
 
-def _first(
-    tables: Sequence[Mapping[str, Any]], axes: Sequence[Mapping[str, object]], are_times: Sequence[bool]
-) -> tuple[int, int, int]:
-    """Left, right and column: a measured time if two have one; of those that have it two backends, or else two models."""
+def _step(table: LayerTable) -> tuple[float | None, str]:
+    """Seconds of a forward, with its backward if it was measured, without probes, or None; and how they compare with the layers.
 
-    def with_value(column: int) -> list[int]:
-        return [position for position, table in enumerate(tables) if table["totals"][column] is not None]
-
-    for column in sorted(range(len(are_times)), key=lambda column: not are_times[column]):
-        if len(with_value(column)) >= min(2, len(tables)):
-            break
-    else:
-        column = 0
-    known = with_value(column)
-    places = list(dict.fromkeys([*known, *range(len(tables))]))
-    for axis in _SIDES:
-        rest: dict[str, int] = {}
-        for place in known:
-            if axis in axes[place]:
-                same = json.dumps({**axes[place], axis: None}, sort_keys=True, default=str)
-                if same in rest:
-                    return rest[same], place, column
-                rest[same] = place
-    return places[0], places[1] if len(places) > 1 else places[0], column
+    ``A forward takes 213 µs: 197 µs (92.5 %) in these layers, 16.0 µs outside them.``
+    """
+    inside = sum(filter(None, map(Figures(table).total, _PHASES)))
+    if not inside:
+        return None, "No times of layers were measured."
+    phases = [] if table.timing is None else [table.timing.forward, table.timing.backward]
+    plain = [phase.plain_s for phase in phases if phase is not None]
+    step = sum(filter(None, plain))
+    if not step or None in plain:
+        return None, f"The layers take {rounded(inside, 's')}; the time of a step without probes was not measured."
+    text = f"{rounded(inside, 's')} ({100 * inside / step:.1f} %)"
+    start = f"A forward{' with its backward' if len(plain) > 1 else ''} takes {rounded(step, 's')}"
+    if inside >= step:
+        return step, f"{start}; the layers' times, measured with probes, add up to {text}."
+    return step, f"{start}: {text} in these layers, {rounded(step - inside, 's')} outside them."
 
 
 def _short(value: Number | None) -> Number | None:
@@ -410,11 +385,14 @@ def flat(table: LayerTable, columns: Sequence[str]) -> list[list[str]]:
     lines = [["path", "type", *map(layer_table.column_title, columns)]]
     for node in nodes(table):
         row = node.row
-        name = {ROOT: "(model)", OUTSIDE: "(outside any module)"}.get(row.path, one_line(row.path))
-        place = f"{name} {layer_table.call_text(row, node.holds_calls)}".rstrip()
+        place = f"{_path_text(row.path)} {layer_table.call_text(row, node.holds_calls)}".rstrip()
         lines.append([place, one_line(row.type)])
         lines[-1] += [figures.text(row, column) for column in columns]
     return [*lines, ["total", "", *map(figures.total_text, columns)]]
+
+
+def _path_text(path: str) -> str:
+    return {ROOT: "(model)", OUTSIDE: "(outside any module)"}.get(path, one_line(path))
 
 
 def to_csv(table: LayerTable, inclusive: bool = False) -> str:

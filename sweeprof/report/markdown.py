@@ -43,6 +43,8 @@ def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) 
     if found.best is not None:
         head = head_lines([(escaped(title), False) for title in found.best.head])
         parts.append("\n".join([*head, *(table_line(map(escaped, line)) for line in found.best.lines)]))
+        if found.best.left_out:
+            parts.append(f"… and {found.best.left_out:,} more cases.")
     parts += map(_table, tables(comparison) if made is None else made)
     for section in sections(comparison):
         parts.append(_list(section.title, [escaped(line) for line in section.lines]))

@@ -87,8 +87,9 @@ class Report:
             head, *lines = with_rule([found.best.head, *found.best.lines[:_MOST_CASES]], [False] * len(found.best.head))
             yield _cut(Text(head, style="bold"), width)
             yield from (_cut(Text(line), width) for line in lines)
-            if len(found.best.lines) > _MOST_CASES:
-                yield Text(f"and {len(found.best.lines) - _MOST_CASES} more in report.html", style="dim")
+            hidden = found.best.left_out + max(0, len(found.best.lines) - _MOST_CASES)
+            if hidden:
+                yield Text(f"and {hidden:,} more in report.html", style="dim")
 
     def _parts(self, width: int) -> Iterator[Text]:
         yield from self._answer(width)
@@ -109,6 +110,10 @@ class Report:
         if notes:
             yield Text()
         yield from (Text(note, style="dim") for note in notes)
+        first = next((row for row in self.comparison.rows if row.command), None)
+        if first is not None and len(self.comparison.rows) > 1:
+            yield Text()
+            yield Text.assemble(("Repeat one row  ", "bold"), one_line(first.command))
 
     def _errors(self) -> Iterator[Text]:
         """Every error in full: in the tables a row ends with the line."""

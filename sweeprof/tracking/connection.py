@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import threading
 import urllib.parse
 import urllib.request
@@ -279,10 +280,24 @@ _SQLITE = "sqlite:///"
 _MIGRATING_S = 60
 """For another process that makes the schema."""
 _ANSWERING_S = 10
-"""For a database to answer at all."""
+"""For a server or a database to answer at all."""
+_PORTS = {"http": 80, "https": 443}
 _LOCK = 0x5357454550  # "SWEEP"
 """Of a PostgreSQL database: the advisory lock under which its schema is made."""
 _LOG = logging.getLogger(__name__)
+
+
+def check_listening(uri: str) -> None:
+    """Raise ``OSError`` at once where no server listens: MLflow would repeat its first request for a minute.
+
+    Where requests go through a proxy, it is the proxy that knows.
+    """
+    parts = urlsplit(uri)
+    host = parts.hostname or ""
+    has_proxy = not {parts.scheme, "all"}.isdisjoint(urllib.request.getproxies())
+    if parts.scheme not in _PORTS or (has_proxy and not urllib.request.proxy_bypass(host)):
+        return
+    socket.create_connection((host, parts.port or _PORTS[parts.scheme]), _ANSWERING_S).close()
 
 
 def connected(uri: str) -> MlflowClient:

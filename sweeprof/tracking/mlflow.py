@@ -24,7 +24,7 @@ from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Record
 from sweeprof.text import one_line, shortened
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker, runs
-from sweeprof.tracking.connection import ENVIRONMENT, VIEWER, connected, deleting, dispensable
+from sweeprof.tracking.connection import ENVIRONMENT, VIEWER, check_listening, connected, deleting, dispensable
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.views import NOTE, ViewOf, view_address, write_tags
 
@@ -64,6 +64,8 @@ class MlflowTracker(Tracker):
         self._history = history
         self._sent: dict[str, runs.RunContent] = {}
         """What this process has sent of combinations, by id."""
+        self._is_reached = False
+        """Whether the server has been there: one that has may be restarting, and requests to it are repeated."""
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
         self._is_server = self._uri.startswith(("http://", "https://"))
@@ -121,8 +123,12 @@ class MlflowTracker(Tracker):
 
     def _connected(self, sweep_name: str) -> tuple[MlflowClient, str]:
         """Return a client and the id of the sweep's experiment."""
+        if not self._is_reached:
+            check_listening(self._uri)
         client = connected(self._uri)
-        return client, self._experiment(client, sweep_name)
+        experiment = self._experiment(client, sweep_name)
+        self._is_reached = True
+        return client, experiment
 
     def _send_sweep(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import itertools
+import math
 import random
 import re
 import statistics
@@ -220,7 +221,9 @@ def test_every_figure_reads_as_in_the_other_reports(table: Open) -> None:
 
 def test_a_reason_stands_where_there_is_no_value(table: Open) -> None:
     missing = Measurement("quality/accuracy", "ratio", "higher", None, "no <labels>")
-    report = table(with_cells(comparison(), "quality/accuracy", measurement=missing))
+    full = comparison()
+    changed = with_cells(full, "quality/accuracy", measurement=missing).rows[0]
+    report = table(dataclasses.replace(full, rows=(changed, *full.rows[1:])))
     menu(report, "columns").get_by_label("accuracy", exact=True).check()
     cell = report.page.locator('#explore-table td[title="no <labels>"]').first
     assert cell.inner_text() == "–"
@@ -249,12 +252,48 @@ def test_the_table_of_three_models_fits_and_what_a_model_has_once_is_in_its_head
     report = table(comparison(), viewport={"width": 1440, "height": 900})
     region = report.page.locator(".tall")
     assert region.evaluate("e => e.scrollWidth <= e.clientWidth")
-    assert region.bounding_box()["y"] < 600  # type: ignore[index]
+    assert report.page.locator("#best").bounding_box()["y"] < 300  # type: ignore[index]
+    assert region.bounding_box()["y"] < 900  # type: ignore[index]
     headings = report.page.locator("#dots h3").all_inner_texts()
     assert headings[0] == "lenet5\naccuracy 0.9889 · MACs/sample 417 kMAC · parameters 61.7 k"
     assert [heading.partition("\n")[0] for heading in headings] == ["lenet5", "mlp", "digits_resnet"]
     titles = report.page.locator("#explore-table thead th").all_inner_texts()
     assert not [title for title in titles if title.startswith(("parameters", "MACs", "accuracy"))]
+
+
+def test_dots_are_all_in_sight_and_one_stop_of_the_tab_key(table: Open) -> None:
+    """Of many the first 40, so that the table does not begin far below."""
+    sample = drawn(3, models=4, sizes=7).comparison()
+    page = table(sample, viewport={"width": 390, "height": 844}).page
+    dots = page.locator("#dots")
+    assert dots.locator("li").count() == 40
+    assert "the first 40 of " in page.locator("#dots-note").inner_text()
+    assert dots.evaluate("e => e.scrollHeight <= e.clientHeight")
+    dots.focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#explore-controls') !== null")
+    dots.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
+        page.keyboard.press(key)
+    second = dots.locator(".name").nth(1)
+    assert second.get_attribute("href") == f"#{page.locator('tr:has(+ tr.detail)').get_attribute('id')}"
+
+
+def test_a_dot_beside_a_value_is_where_the_value_is(table: Open) -> None:
+    """On one logarithmic scale for the column."""
+    sample = drawn(3).comparison()
+    report = table(sample)
+    rows = {row.combination_id: value_of(row, "latency/forward") for row in sample.rows if row.has_values}
+    values = [value for value in rows.values() if value]
+    for line in report.page.locator("#explore-table tbody tr").all():
+        value = rows[line.get_attribute("id")]  # type: ignore[index]
+        dot = line.locator("circle").first.get_attribute("cx")
+        assert value is not None
+        assert dot is not None
+        share = math.log(value / min(values)) / math.log(max(values) / min(values))
+        assert float(dot.removesuffix("%")) == pytest.approx(
+            6 + 88 * share, abs=3
+        )  # the scale has room for the intervals
 
 
 def test_what_a_model_has_once_is_a_column_where_models_are_compared(table: Open) -> None:
@@ -322,8 +361,8 @@ def test_a_link_opens_its_row(table: Open) -> None:
     assert "model=lenet5 backend=tensorflow batch_size=8" in row.locator("pre").inner_text()
     assert "min 337 µs" in row.inner_text()
     row.get_by_role("button", name="Its layers").click()
-    chosen = [report.page.locator(f"#layers-{side} option:checked").inner_text() for side in ("left", "right")]
-    assert chosen == list(names)
+    chosen = [report.page.locator(f"#layers-{side} option:checked").inner_text() for side in ("chosen", "beside")]
+    assert chosen == [names[1], names[0]]
     report.page.get_by_role("button", name=f"details of {names[1]}").press("Enter")
     assert row.count() == 0
 
@@ -505,11 +544,11 @@ def test_scaling_curves_have_the_values_and_intervals_of_the_comparison(charted:
     assert first["error_y"]["arrayminus"] == pytest.approx([0.02 * y for y in first["y"]], rel=1e-2)
     assert "2 without a value" in note(report, "scaling")
     assert "killed by SIGKILL" in note(report, "scaling")
-    assert "Bars: 95 % intervals of the median within one process, not between processes." in note(report, "scaling")
-    assert "95 % within one process: " in first["text"][0]
+    assert "Bars: 95% intervals of the median within one process, not between processes." in note(report, "scaling")
+    assert "95% within one process: " in first["text"][0]
     cell = report.page.locator("#explore-table td:has(> .interval)").first
     assert (
-        cell.get_attribute("title") == "[126–132] 95 % interval of the median within one process, not between processes"
+        cell.get_attribute("title") == "[126–132] 95% interval of the median within one process, not between processes"
     )
 
 

@@ -16,11 +16,11 @@ from support.nets import HOSTILE, lenet5, reused
 from support.nets import hostile as hostile_layers
 from support.samples import comparison, drawn, hostile
 from support.seen import PEAKS, allocations, operators, timed
-from support.timed_layers import timed_lenet5
+from support.timed_layers import timed_lenet5, with_times
 from sweeprof.report.html import Observed, details, html
 from sweeprof.report.layer_formats import to_html
 from sweeprof.report.pictures import time_icicle
-from sweeprof.results.layers import LayerTable
+from sweeprof.results.layers import LayerRow, LayerTable
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
@@ -134,40 +134,145 @@ def cells_of(report: Visit, row: int | str) -> list[str]:
     return found
 
 
+def choose_layers(report: Visit, **chosen: str) -> None:
+    """``chosen``, ``beside`` and ``figure`` are the choices above the layers."""
+    for name, label in chosen.items():
+        report.page.select_option(f"#layers-{name}", label=label)
+
+
+def sort_layers(report: Visit, title: str, presses: int = 1) -> None:
+    for _ in range(presses):
+        report.page.locator(f'#layers-table thead button:text-is("{title}")').press("Enter")
+
+
+def layer_titles(report: Visit) -> dict[str, str]:
+    """The titles of the columns of layers, and how each is sorted."""
+    headers = report.page.locator("#layers-table thead tr:last-child th").all()
+    return {header.inner_text(): header.get_attribute("aria-sort") or "" for header in headers}
+
+
+def shown_layers(report: Visit) -> list[str]:
+    found: list[str] = report.page.locator("#layers-table tbody th").all_inner_texts()
+    return found
+
+
+TREE = "#view&layers-sort=none+layer"
+
+
+def test_the_slowest_layers_of_one_combination_come_first(visit: Open) -> None:
+    """Each layer has its own time, so that all of them and what is outside make the step."""
+    report = visit(with_layers(plain=lenet5(8), timed=timed_lenet5()))
+    assert report.page.locator("#layers-chosen option:checked").inner_text() == "timed"
+    assert report.page.locator("#layers-beside option:checked").inner_text() == "–"
+    orders = dict.fromkeys(["layer", "type", "share of step", "forward", "backward", "params", "MACs"], "none")
+    assert layer_titles(report) == {**orders, "time": "descending"}
+    # The calls take 1, 2, … 14 ms, their backwards twice as much; the step takes 105 and 210 ms.
+    assert shown_layers(report)[:2] == ["classifier.2", "classifier.1"]
+    assert cells_of(report, 0) == ["Linear", "42.0 ms", "13.3 %", "14.0 ms", "28.0 ms", "850", "840 MAC"]
+    assert cells_of(report, "tfoot") == ["", "315 ms", "100.0 %", "105 ms", "210 ms", "61.7 k", "417 kMAC"]
+    told = (
+        "A forward with its backward takes 315 ms; the layers' times, measured with probes, add up to 315 ms (100.0 %)."
+    )
+    assert report.page.locator("#layers-told").inner_text() == told
+    choose_layers(report, chosen="plain")
+    assert layer_titles(report)["MACs"] == "descending"
+    assert cells_of(report, 0) == ["Conv2d", "57.6 %", "2.42 k", "1.92 MMAC"]
+    assert cells_of(report, "tfoot")[1] == "100.0 %"
+    assert report.page.locator("#layers-told").inner_text().startswith("No times of layers were measured")
+
+
+@pytest.mark.parametrize("title", ["layer", "type", "time", "share of step", "params", "MACs"])
+def test_layers_sort_by_every_column_and_are_a_tree(visit: Open, title: str) -> None:
+    report = visit(with_layers(timed=timed_lenet5()))
+    if title != "time":
+        sort_layers(report, title)
+    place = list(layer_titles(report)).index(title) + 1
+    column = report.page.locator(f"#layers-table tbody tr > :nth-child({place})")
+    before, order = column.all_inner_texts(), layer_titles(report)[title]
+    sort_layers(report, title)
+    assert {order, layer_titles(report)[title]} == {"ascending", "descending"}
+    assert column.all_inner_texts() == before[::-1]
+    assert report.page.evaluate("document.activeElement.textContent") == title
+    report.page.get_by_role("button", name="show as a tree").press("Enter")
+    assert report.page.evaluate("document.activeElement.textContent") == "expand all"
+    assert set(layer_titles(report).values()) == {"none"}
+    assert shown_layers(report)[:3] == ["(model)", "feature_extractor", "0"]
+    # Here a layer has the sum of what is within: the first nine calls, but for the model's own.
+    assert layer_row(report, "feature_extractor")[1] == "162 ms"
+
+
+def test_what_is_outside_the_layers_is_said(visit: Open) -> None:
+    table = with_times(lenet5(), training=False)
+    assert table.timing is not None
+    for plain_s, told in {
+        0.2: "A forward takes 200 ms: 105 ms (52.5 %) in these layers, 95.0 ms outside them.",
+        0.1: "A forward takes 100 ms; the layers' times, measured with probes, add up to 105 ms (105.0 %).",
+        None: "The layers take 105 ms; the time of a step without probes was not measured.",
+    }.items():
+        timing = dataclasses.replace(table.timing, forward=dataclasses.replace(table.timing.forward, plain_s=plain_s))
+        report = visit(with_layers(one=dataclasses.replace(table, timing=timing)))
+        assert report.page.locator("#layers-told").inner_text() == told
+        of = "time" if plain_s is None else "step"
+        assert list(layer_titles(report))[2:4] == ["time", f"share of {of}"]
+        assert float(cells_of(report, "tfoot")[2].removesuffix(" %")) == pytest.approx(10.5 / (plain_s or 0.105))
+
+
+def test_a_link_shows_the_same_layers_in_the_same_order(visit: Open) -> None:
+    page = with_layers(one=timed_lenet5(), two=timed_lenet5(), plain=lenet5(8))
+    report = visit(page)
+    choose_layers(report, chosen="two", beside="plain", figure="params")
+    sort_layers(report, "difference", presses=2)
+    before = shown_layers(report), layer_titles(report)
+    again = visit(page, report.page.evaluate("location.hash"))
+    assert (shown_layers(again), layer_titles(again)) == before
+    assert again.page.locator("#layers-figure").input_value() == "params"
+    again.page.go_back()
+    report = visit(page, "#view&layers=gone&layers-beside=gone&layers-figure=gone&layers-sort=upwards+gone")
+    assert layer_titles(report)["time"] == "descending"
+
+
+def test_back_leads_through_the_choices_of_layers(visit: Open) -> None:
+    report = visit(with_layers(one=lenet5(1), eight=lenet5(8)), "#view&group=backend")
+    choose_layers(report, chosen="eight")
+    sort_layers(report, "params")
+    report.page.go_back()
+    assert layer_titles(report)["params"] == "none"
+    assert report.page.locator("#layers-chosen option:checked").inner_text() == "eight"
+    assert report.page.evaluate("location.hash") == "#view&group=backend&layers=eight"
+    report.page.get_by_role("button", name="reset", exact=True).click()
+    assert report.page.evaluate("location.hash") == "#view&layers=eight"
+
+
 def test_two_combinations_side_by_side(visit: Open) -> None:
     report = visit(with_layers(one=lenet5(1), eight=lenet5(8), other=reused()))
-    page = report.page
-    assert page.locator("#layers-left option").all_inner_texts() == ["one", "eight", "other"]
-    assert page.locator("#layers-right").input_value() == "1"
-    left, right = ["Conv2d", "[1, 6, 28, 28]", "118 kMAC"], ["Conv2d", "[8, 6, 28, 28]", "941 kMAC"]
+    choose_layers(report, chosen="eight", beside="one")
+    assert report.page.locator("#layers-beside option").all_inner_texts() == ["–", "one", "eight", "other"]
+    left, right = ["Conv2d", "[8, 6, 28, 28]", "941 kMAC"], ["Conv2d", "[1, 6, 28, 28]", "118 kMAC"]
     assert cells_of(report, 2) == [*left, *right, "+823 kMAC", "×8.00"]
     assert layer_row(report, "feature_extractor")[-2:] == ["+2.84 MMAC", "×8.00"]
     assert cells_of(report, "tfoot")[-2:] == ["+2.92 MMAC", "×8.00"]
-    page.select_option("#layers-figure", label="params")
+    choose_layers(report, figure="params")
     assert cells_of(report, 2)[-2:] == ["0", "×1.00"]
-    page.select_option("#layers-left", label="eight")
-    page.select_option("#layers-right", label="one")
-    page.select_option("#layers-figure", label="MACs")
+    choose_layers(report, chosen="one", beside="eight", figure="MACs")
     assert layer_row(report, "classifier")[-2:] == ["−76.4 kMAC", "×0.13"]
+    sort_layers(report, "difference", presses=2)
+    assert shown_layers(report)[0] == "feature_extractor.3"
+    choose_layers(report, beside="one")
+    assert len(layer_titles(report)) == 5
 
 
-def test_measured_times_are_what_layers_show_first(visit: Open) -> None:
-    """Of two that have them; of fewer, a figure that two have."""
-    one = visit(with_layers(timed=timed_lenet5(), plain=lenet5())).page
-    assert one.locator("#layers-figure option:checked").inner_text() == "MACs"
-    page = visit(with_layers(plain=lenet5(), timed=timed_lenet5(), again=timed_lenet5())).page
-    chosen = [page.locator(f"#layers-{name} option:checked").inner_text() for name in ("figure", "left", "right")]
-    assert chosen == ["forward", "timed", "again"]
-    page.select_option("#layers-right", label="plain")
-    notes = page.locator("#layers-note p").all_inner_texts()
-    assert [note.partition(":")[0] for note in notes[1:]] == ["timed"]
-    page.select_option("#layers-right", label="timed")
-    page.select_option("#layers-figure", label="MACs")
-    assert page.locator("#layers-note p").count() == 1
+def test_measured_times_are_compared_first(visit: Open) -> None:
+    """If both have them; else MACs."""
+    report = visit(with_layers(plain=lenet5(), timed=timed_lenet5(), again=timed_lenet5()))
+    told = report.page.locator("#layers-told p, #layers-remarks p")
+    for name, figure, sides in [("again", "time", ["timed", "again"] * 2), ("plain", "MACs", [])]:
+        choose_layers(report, beside=name)
+        assert report.page.locator("#layers-figure").input_value() == figure
+        assert [text.partition(":")[0] for text in told.all_text_contents()] == sides
 
 
 def test_a_node_of_the_layers_collapses(visit: Open) -> None:
-    report = visit(with_layers(one=lenet5(1), eight=lenet5(8)))
+    report = visit(with_layers(one=lenet5(1), eight=lenet5(8)), f"{TREE}&layers-beside=eight")
     shown = report.page.locator("#layers-table tbody tr:visible")
     assert shown.count() == 14
     toggle = report.page.get_by_role("button", name="layers within feature_extractor")
@@ -175,35 +280,88 @@ def test_a_node_of_the_layers_collapses(visit: Open) -> None:
     assert toggle.get_attribute("aria-expanded") == "false"
     assert shown.count() == 6
     # What is collapsed stays so when the figure changes, and its own row still has the sum of what is within.
-    report.page.select_option("#layers-figure", label="params")
+    choose_layers(report, figure="params")
     assert shown.count() == 6
     assert layer_row(report, "feature_extractor")[-2:] == ["0", "×1.00"]
-    for key, count in (("ArrowRight", 14), ("ArrowLeft", 6)):
-        toggle.press(key)
+    for count in (14, 6):
+        toggle.focus()
+        report.page.keyboard.press("Space")
         assert shown.count() == count
+        assert report.page.evaluate("document.activeElement.ariaExpanded") == str(count == 14).lower()
     for button, count in (("collapse", 3), ("expand", 14)):
         report.page.locator(f"#layers-{button}").click()
         assert shown.count() == count
 
 
 def test_layers_of_one_side_only_have_no_difference(visit: Open) -> None:
-    report = visit(with_layers(lenet=lenet5(1), reused=reused(), odd=hostile_layers()))
+    report = visit(with_layers(lenet=lenet5(1), reused=reused(), odd=hostile_layers()), "#view&layers-beside=reused")
     assert layer_row(report, "classifier")[3:] == ["–"] * 5
     assert layer_row(report, "head") == ["–", "–", "–", "Linear", "[2, 2]", "16 MAC", "–", "–"]
-    assert cells_of(report, 0)[2:] == ["417 kMAC", "Reused", "[2, 2]", "208 MAC", "−416 kMAC", "×0.00050"]
-    report.page.select_option("#layers-right", label="odd")
+    assert cells_of(report, 0)[2:] == ["417 kMAC", "Reused", "[2, 2]", "208 MAC", "+416 kMAC", "×2,000"]
+    choose_layers(report, beside="odd")
     assert report.page.locator("#layers-table", has_text=HOSTILE).count() == 1
     assert report.page.evaluate(FITS)
 
 
-def test_own_and_inclusive_figures_are_not_compared(visit: Open) -> None:
+def test_sums_need_not_know_which_call_was_made_in_which(visit: Open) -> None:
+    """Then paths say it, as they do for the tree."""
     rows = tuple(dataclasses.replace(row, parent=None) for row in lenet5(8).rows)
-    report = visit(with_layers(torch=lenet5(1), other=dataclasses.replace(lenet5(8), rows=rows)))
-    features = ["406 kMAC", "Sequential", "[8, 120, 1, 1]", "0 MAC", "–", "–"]
-    assert layer_row(report, "feature_extractor")[2:] == features
-    assert cells_of(report, 2)[-2:] == ["+823 kMAC", "×8.00"]
+    other = dataclasses.replace(lenet5(8), rows=rows)
+    report = visit(with_layers(torch=lenet5(1), other=other), "#view&layers=other&layers-beside=torch")
+    assert layer_row(report, "feature_extractor")[-2:] == ["+2.84 MMAC", "×8.00"]
     assert cells_of(report, "tfoot")[-2:] == ["+2.92 MMAC", "×8.00"]
-    assert "other: Values are each layer's own" in report.page.locator("#layers-note").inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_the_slowest_layer_is_in_sight(visit: Open, width: int) -> None:
+    """With its time and share, below the title and the choices; of a long table, the titles and the total stay in sight."""
+    page = with_layers(**{f"long {place}": long_layers() for place in range(20)})
+    report = visit(page, "#layers", viewport={"width": width, "height": 844})
+    first = report.page.locator("#layers-table tbody tr").first.locator("th, td")
+    assert first.all_inner_texts()[:4] == ["block.499", "Linear", "499 ms", "0.4 %"]
+    report.page.locator("#layers-table").locator("..").evaluate("e => { e.scrollIntoView(); e.scrollTop = 4000; }")
+    edges = [report.page.locator(f"#layers-table {part} tr >> nth=0").bounding_box() for part in ("thead", "tfoot")]
+    for edge in edges:
+        assert edge is not None
+        assert 0 < edge["y"] < 844
+    assert report.page.evaluate(FITS)
+
+
+def long_layers() -> LayerTable:
+    """500 layers, of which each takes one millisecond more than the one before it."""
+    rows = [LayerRow("__root__", "Net", 0, 0, 0, 0, 0, 0, 0, forward_s=0.0, forward_self_s=0.0)]
+    for place in range(1, 500):
+        seconds = 1e-3 * place
+        rows.append(
+            LayerRow(
+                f"block.{place}",
+                "Linear",
+                1,
+                0,
+                place,
+                place,
+                4 * place,
+                0,
+                place,
+                parent=0,
+                forward_s=seconds,
+                forward_self_s=seconds,
+            )
+        )
+    return LayerTable(tuple(rows))
+
+
+def test_five_hundred_layers_of_twenty_combinations_answer_at_once(visit: Open) -> None:
+    report = visit(with_layers(**{f"long {place}": long_layers() for place in range(20)}))
+    choose_layers(report, chosen="long 7", beside="long 8")
+    took = report.page.evaluate("""() => {
+      const started = performance.now();
+      document.querySelector('#layers-table th[data-column="ratio"] button').click();
+      document.getElementById("layers-table").getBoundingClientRect();
+      return performance.now() - started;
+    }""")
+    assert report.page.locator("#layers-table tbody tr").count() == 500
+    assert took < 2000
 
 
 def test_a_layer_table_of_its_own_sorts_and_collapses(visit: Open) -> None:
@@ -324,7 +482,8 @@ def test_axe_finds_nothing(browser: Browser) -> None:
     report.leave()
 
 
-def test_verdicts_and_groups_pass_too(browser: Browser) -> None:
-    report = opened(browser, html(drawn(1).comparison(), False), "#view&group=backend")
+def test_verdicts_groups_and_layers_side_by_side_pass_too(browser: Browser) -> None:
+    layers = {"one": timed_lenet5(), "two": lenet5(8)}
+    report = opened(browser, html(drawn(1).comparison(), False, layers), "#view&group=backend&layers-beside=two")
     assert_no_violations(report)
     report.leave()

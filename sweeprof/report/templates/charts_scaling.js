@@ -19,15 +19,15 @@ charts.add("scaling", (choices, chosen) => {
     const [value, low, high] = entryOf(row, metric.value) ?? [null, null, null];
     if (value === null) return "";
     const lines = [nameOf(row), amount(value, metric.value)];
-    if (low !== null && high !== null) lines.push(`${window.sweeprof.isWithinProcess(row, metric.value) ? "95 % within one process" : "95 % over the rounds"}: ${amount(low, metric.value)} to ${amount(high, metric.value)}`);
+    if (low !== null && high !== null) lines.push(`${window.sweeprof.isWithinProcess(row, metric.value) ? "95% within one process" : "95% over the rounds"}: ${amount(low, metric.value)} to ${amount(high, metric.value)}`);
     return lines.map(plain).join("<br>");
   };
 
   // What the bars are: those of one round do not contain the differences between processes.
   const barsNote = (rows) => {
     const within = new Set(rows.filter((row) => entryOf(row, metric.value)?.[1] != null).map((row) => window.sweeprof.isWithinProcess(row, metric.value)));
-    if (within.size === 2) return " Bars: 95 % intervals over the rounds, or within one process where there is one round.";
-    return within.has(true) ? " Bars: 95 % intervals of the median within one process, not between processes." : " Bars: 95 % intervals over the rounds.";
+    if (within.size === 2) return " Bars: 95% intervals over the rounds, or within one process where there is one round.";
+    return within.has(true) ? " Bars: 95% intervals of the median within one process, not between processes." : " Bars: 95% intervals over the rounds.";
   };
 
   // Lines of one look are one trace, with a gap between them.

@@ -1,43 +1,56 @@
 "use strict";
-// Two layer trees side by side. All text of the page goes through textContent: names of layers are data.
+// The layers of one combination, the slowest first, or beside those of another. All text of the page goes through textContent: names of layers are data.
 {
-  const { make, ratioNumber, shortened } = window.sweeprof;
+  const { make, buttonOf, ratioNumber, shortened, sortedBy, state } = window.sweeprof;
   const data = JSON.parse(document.getElementById("layers-data").textContent);
-  const MISSING = "–";
+  const MISSING = "–", MANY_ROWS = 120, SHOWN_DEPTH = 2, LONGEST = 81;
   const element = (id) => document.getElementById(`layers-${id}`);
-  const left = element("left"), right = element("right"), figure = element("figure"), table = element("table");
-  const collapsed = new Set();
-  const MANY_ROWS = 120, SHOWN_DEPTH = 2, LONGEST = 81;
+  const chosen = element("chosen"), beside = element("beside"), figure = element("figure"), table = element("table");
+  const collapsed = new Set(), toggles = new Map();
+
+  // The time of a step is that of its forward, with its backward where that was measured.
+  const placeOf = (title) => data.columns.findIndex((column) => column.title === title);
+  const isTraining = placeOf("backward") >= 0;
+  const withTime = ([forward, backward, ...counts]) => [forward === null ? null : forward + (backward ?? 0), forward, backward, ...counts];
+  if (isTraining) {
+    data.columns.unshift({ title: "time", unit: "s", isTime: true });
+    for (const side of data.tables) side.totals = withTime(side.totals);
+  }
+  const isTimed = (side) => (side.totals[placeOf("time")] ?? null) !== null;
 
   const scaled = (value, unit) => (value === null ? MISSING : window.sweeprof.scaled(value, unit));
   const signed = (value, unit) => (value === null ? MISSING : value > 0 ? `+${scaled(value, unit)}` : value < 0 ? `−${scaled(-value, unit)}` : "0");
-  const ratioText = (a, b) => (a === null || b === null || a === 0 ? MISSING : `×${ratioNumber(b / a)}`);
-  const difference = (a, b) => (a === null || b === null ? null : b - a);
+  const percent = (value) => (value === null ? MISSING : `${(100 * value).toFixed(1)} %`);
+  const ratioText = (value) => (value === null ? MISSING : `×${ratioNumber(value)}`);
+  const quotient = (a, b) => (a === null || b === null || b === 0 ? null : a / b);
+  const difference = (a, b) => (a === null || b === null ? null : a - b);
 
-  // The nodes of a table as a tree. Siblings of one name are calls of one module: they are told apart by their number.
-  const treeOf = (index) => {
-    const [labels, types, depths, calls, shapes, ...figures] = data.tables[index].vectors.map((place) => data.vectors[place]);
-    const reasons = data.tables[index].reasons === null ? [] : data.vectors[data.tables[index].reasons];
-    const root = { children: new Map() };
+  // The nodes of a table as a tree, with their own figures, and the sums with child layers. Siblings of one name are calls of one
+  // module: they are told apart by their number.
+  const treeOf = (side) => {
+    const [paths, types, depths, calls, shapes, ...figures] = side.vectors.map((place) => data.vectors[place]);
+    const root = { path: "", sums: [], children: new Map() };
     const open = [root];
-    labels.forEach((label, place) => {
-      const around = open[depths[place]];
-      const name = data.strings[label];
+    const nodes = paths.map((at, place) => {
+      const around = open[depths[place]], path = data.strings[at], values = figures.map((one) => one[place]);
+      const name = path.startsWith(`${around.path}.`) ? path.slice(around.path.length + 1) : path;
       let key = JSON.stringify([name, 0]);
       for (let count = 1; around.children.has(key); count += 1) key = JSON.stringify([name, count]);
+      const own = isTraining ? withTime(values) : values;
       const node = {
-        name, type: data.strings[types[place]], call: calls[place], shape: data.strings[shapes[place]],
-        values: figures.map((values) => values[place]), reason: data.strings[reasons[place]] ?? "no times were measured",
-        children: new Map(),
+        name, path, around, type: data.strings[types[place]], call: calls[place], shape: data.strings[shapes[place]],
+        own, sums: [...own], children: new Map(),
       };
       around.children.set(key, node);
       open.length = depths[place] + 1;
       open.push(node);
+      return node;
     });
+    for (const { around, sums } of nodes.reverse()) sums.forEach((value, column) => { if (value !== null) around.sums[column] += value; });
     return root;
   };
 
-  // The union in the order of the left; what only the right has follows its predecessor there.
+  // The union in the order of the first; what only the second has follows its predecessor there.
   const mergedKeys = (a, b) => {
     const after = new Map();
     let previous = null;
@@ -47,148 +60,168 @@
     }
     return [...(after.get(null) ?? []), ...a.flatMap((key) => [key, ...(after.get(key) ?? [])])];
   };
-
-  const rowsOf = (a, b, depth, path) => {
+  const rowsOf = (a, b, depth, around) => {
     const keys = mergedKeys([...(a?.children.keys() ?? [])], [...(b?.children.keys() ?? [])]);
     return keys.flatMap((key) => {
       const one = a?.children.get(key) ?? null, other = b?.children.get(key) ?? null;
-      const id = `${path}/${key}`;
+      const id = `${around}/${key}`;
       const within = rowsOf(one, other, depth + 1, id);
-      return [{ id, around: path, one, other, depth, isParent: within.length > 0 }, ...within];
+      return [{ id, around, node: one ?? other, nodes: [one, other], depth, isParent: within.length > 0 }, ...within];
     });
   };
 
-  const figureCells = (a, b, unit) => {
-    const gap = difference(a, b);
-    const cells = [make("td", signed(gap, unit), `number difference second${gap ? " differs" : ""}`), make("td", ratioText(a, b), "number ratio")];
-    if (gap !== null) cells[0].title = String(gap);
-    return cells;
+  // What is shown: one or two tables, their layers, whether as a tree, and the columns, each with the value of a row and its text.
+  let view = {}, sides = [], rows = [], isTree = false, columns = [];
+  const figureOf = (node, column) => (node === null ? null : (isTree ? node.sums : node.own)[column]);
+  const hintOf = (node, column) => {
+    const value = figureOf(node, column);
+    if (value === null) return node?.call > 0 && !data.columns[column].isTime ? "counted at the first call" : "";
+    return String(Number(value.toPrecision(12)));
+  };
+  const textColumn = (key, title, of, name = "") => ({ key, title, of, name, spell: (text) => text ?? MISSING, total: "" });
+  const typeColumn = (key, side, name) => textColumn(key, "type", (row) => row.nodes[side]?.type || null, name);
+  const figureColumn = (key, side, title) => {
+    const column = placeOf(title), { unit } = data.columns[column];
+    return {
+      key, title, name: "number", of: (row) => figureOf(row.nodes[side], column), hint: (row) => hintOf(row.nodes[side], column),
+      spell: (value) => scaled(value, unit), total: sides[side].totals[column],
+    };
+  };
+  const columnsOfOne = () => {
+    const [side] = sides, of = isTimed(side) ? "time" : "MACs", column = placeOf(of), whole = side.step_s ?? side.totals[column];
+    const phases = side.totals[placeOf("backward")] > 0 ? ["forward", "backward"] : [];
+    const share = {
+      key: "share", title: `share of ${side.step_s === null ? of : "step"}`, name: "number", spell: percent,
+      of: (row) => quotient(figureOf(row.node, column), whole), total: quotient(side.totals[column], whole),
+    };
+    const figures = (titles) => titles.map((title) => figureColumn(title, 0, title));
+    return [typeColumn("type", 0, ""), ...figures(isTimed(side) ? ["time"] : []), share, ...figures([...phases, "params", "MACs"])];
+  };
+  const columnsOfTwo = () => {
+    const column = placeOf(figure.value), { unit } = data.columns[column];
+    const both = ["", "other-"].flatMap((prefix, side) => [
+      typeColumn(`${prefix}type`, side, "second"),
+      textColumn(`${prefix}shape`, "output shape", (row) => row.nodes[side]?.shape ?? null),
+      figureColumn(`${prefix}value`, side, figure.value),
+    ]);
+    const compared = (key, of, spell, name) => ({
+      key, title: key, name, spell, of: (row) => of(...row.nodes.map((node) => figureOf(node, column))), total: of(...sides.map(({ totals }) => totals[column])),
+    });
+    return [...both, compared("difference", difference, (value) => signed(value, unit), "number second"), compared("ratio", quotient, ratioText, "number")];
   };
 
-  const sideCells = (node, column, unit, second) => {
-    const texts = node === null ? [MISSING, MISSING, MISSING] : [node.type || MISSING, node.shape, scaled(node.values[column], unit)];
-    const cells = texts.map((text, place) => make("td", text, `${place === 2 ? "number value" : ""}${text === MISSING ? " dim" : ""}`.trim()));
-    if (node !== null && node.values[column] !== null) cells[2].title = String(node.values[column]);
-    const isTime = data.columns[column].isTime;
-    if (node !== null && node.values[column] === null && isTime) cells[2].title = node.reason;
-    if (node !== null && node.values[column] === null && node.call > 0 && !isTime) cells[2].title = "counted at the first call";
-    if (second) cells[0].classList.add("second");
-    return cells;
+  const cellOf = ({ key, name, of, spell, hint }, row) => {
+    const value = of(row), text = spell(value), made = make("td", text, name);
+    if (text === MISSING) made.classList.add("dim");
+    if (key === "difference" && value) made.classList.add("differs");
+    if (hint) made.title = hint(row);
+    return made;
   };
-
-  // Where only one side includes what is within, the figures of what has something within mean different things.
-  const areAlike = (row) => !row.isParent || Boolean(data.tables[left.value].note) === Boolean(data.tables[right.value].note);
-
-  const rowOf = (row, column, unit) => {
-    const made = make("tr");
-    const head = make("th");
+  const toggleOf = ({ id, node }) => {
+    const made = buttonOf("", () => {
+      collapsed[collapsed.has(id) ? "delete" : "add"](id);
+      draw();
+      toggles.get(id).focus();
+    }, "toggle");
+    made.setAttribute("aria-label", `layers within ${node.name}`);
+    made.setAttribute("aria-expanded", String(!collapsed.has(id)));
+    toggles.set(id, made);
+    return made;
+  };
+  const rowOf = (row) => {
+    const { node, depth, isParent } = row, made = make("tr"), head = make("th");
     head.scope = "row";
-    head.style.setProperty("--depth", row.depth);
-    const node = row.one ?? row.other;
-    const name = node.name || "(model)";
-    if (row.isParent) {
-      const toggle = make("button", undefined, "toggle");
-      toggle.type = "button";
-      toggle.setAttribute("aria-label", `layers within ${name}`);
-      toggle.addEventListener("click", () => { set(row.id, !collapsed.has(row.id)); });
-      toggle.addEventListener("keydown", (event) => {
-        if (event.key === "ArrowLeft") set(row.id, true);
-        else if (event.key === "ArrowRight") set(row.id, false);
-        else return;
-        event.preventDefault();
-      });
-      head.append(toggle);
-    } else {
-      head.append(make("span", undefined, "leaf"));
-    }
-    head.append(make("span", name, "name"));
+    head.style.setProperty("--depth", depth);
+    head.append(isParent ? toggleOf(row) : make("span", undefined, "leaf"), make("span", node.name, "name"), make("span", node.path, "path"));
     if (node.call > 0) head.append(make("span", " (recursive)", "dim"));
-    if (node.call < 0 && !row.isParent) head.append(make("span", " (never called)", "dim"));
-    made.append(head, ...sideCells(row.one, column, unit, true), ...sideCells(row.other, column, unit, true));
-    const compared = areAlike(row) ? [row.one, row.other] : [null, null];
-    made.append(...figureCells(...compared.map((side) => side?.values[column] ?? null), unit));
+    if (node.call < 0 && !isParent) head.append(make("span", " (never called)", "dim"));
+    made.append(head, ...columns.slice(1).map((column) => cellOf(column, row)));
     return made;
   };
 
-  let rows = [], drawn = [];
-
-  const set = (id, isCollapsed) => {
-    if (isCollapsed) collapsed.add(id);
-    else collapsed.delete(id);
-    refresh();
+  // Numbers fall first, texts rise.
+  const sortBy = ({ key, name }, order) => {
+    const isFalling = order === "none" ? name.startsWith("number") : order === "ascending";
+    change({ "layers-sort": `${isFalling ? "descending" : "ascending"} ${key}` });
+    table.querySelector(`th[data-column="${key}"] button`).focus();
   };
-
-  const refresh = () => {
-    const hidden = new Set();
-    rows.forEach((row, place) => {
-      if (hidden.has(row.around) || collapsed.has(row.around)) hidden.add(row.id);
-      drawn[place].hidden = hidden.has(row.id);
-      drawn[place].querySelector(".toggle")?.setAttribute("aria-expanded", String(!collapsed.has(row.id)));
-    });
-  };
-
-  const header = (one, other, title) => {
-    const names = make("tr"), titles = make("tr");
-    const group = (text, span, name) => { const cell = make("th", shortened(text, LONGEST), name); cell.colSpan = span; cell.scope = "colgroup"; cell.title = text; return cell; };
-    names.append(make("td"), group(one.label, 3, "second"), group(other.label, 3, "second"), group("right compared with left", 2, "second"));
-    const texts = [["layer", ""], ...[1, 2].flatMap(() => [["type", "second"], ["output shape", ""], [title, "number"]]), ["difference", "number second"], ["ratio", "number"]];
-    for (const [text, name] of texts) { const cell = make("th", text, name); cell.scope = "col"; titles.append(cell); }
-    const head = make("thead");
-    head.append(names, titles);
+  const header = (order, sorted) => {
+    const head = make("thead"), names = make("tr"), titles = make("tr");
+    const group = (text, span) => Object.assign(make("th", shortened(text, LONGEST), "second"), { colSpan: span, scope: "colgroup", title: text });
+    names.append(make("td"), ...sides.map((side) => group(side.label, 3)), group("first compared with second", 2));
+    titles.append(...columns.map((column) => {
+      const cell = Object.assign(make("th", undefined, column.name), { scope: "col" }), now = column === sorted ? order : "none";
+      cell.dataset.column = column.key;
+      cell.setAttribute("aria-sort", now);
+      cell.append(buttonOf(column.title, () => sortBy(column, now), "sort"));
+      return cell;
+    }));
+    head.append(...(sides.length > 1 ? [names] : []), titles);
     return head;
   };
-
-  const totals = (one, other, column, unit) => {
-    const line = make("tr"), foot = make("tfoot");
-    const head = make("th", "total");
-    head.scope = "row";
-    line.append(head);
-    for (const side of [one, other]) {
-      const blank = make("td", "", "second");
-      blank.colSpan = 2;
-      line.append(blank, make("td", scaled(side.totals[column], unit), "number value"));
-    }
-    line.append(...figureCells(one.totals[column], other.totals[column], unit));
+  const footer = () => {
+    const line = make("tr"), foot = make("tfoot"), [, ...others] = columns;
+    line.append(Object.assign(make("th", "total"), { scope: "row" }), ...others.map(({ name, spell, total }) => make("td", spell(total), name)));
     foot.append(line);
     return foot;
   };
 
+  // Reads the state: what is compared, by which figure, in which order. Names that this report does not have are left out.
+  const choose = () => {
+    const tableOf = (key) => data.tables.findIndex(({ label }) => label === state.layers[key]);
+    const first = tableOf("layers") >= 0 ? tableOf("layers") : Math.max(0, data.tables.findIndex(isTimed)), second = tableOf("layers-beside");
+    const pair = second < 0 || second === first ? [first] : [first, second];
+    sides = pair.map((place) => data.tables[place]);
+    if (String(pair) !== view.pair) {
+      view = { pair: String(pair), rows: rowsOf(...[...sides.map(treeOf), null].slice(0, 2), 0, "") };
+      collapsed.clear();
+      if (view.rows.length > MANY_ROWS) for (const row of view.rows) if (row.isParent && row.depth >= SHOWN_DEPTH) collapsed.add(row.id);
+    }
+    view.state = state.layers;
+    [chosen.value, beside.value, figure.parentElement.hidden] = [first, pair[1] ?? -1, pair.length < 2];
+    const usual = sides.every(isTimed) ? "time" : "MACs", asked = state.layers["layers-figure"];
+    figure.value = placeOf(asked) < 0 ? usual : asked;
+    columns = [textColumn("layer", "layer", ({ node }) => node.path), ...(pair.length > 1 ? columnsOfTwo() : columnsOfOne())];
+    const columnOf = (sorting) => columns.find(({ key }) => ["none", "ascending", "descending"].some((order) => sorting === `${order} ${key}`));
+    const wanted = state.layers["layers-sort"] ?? "", sorting = columnOf(wanted) ? wanted : pair.length > 1 ? "none layer" : `descending ${usual}`;
+    const [order] = sorting.split(" "), sorted = columnOf(sorting);
+    isTree = order === "none";
+    rows = isTree ? view.rows : sortedBy(view.rows, sorted.of, order === "descending");
+    return [order, sorted];
+  };
   const draw = () => {
-    const one = data.tables[left.value], other = data.tables[right.value];
-    const column = Number(figure.value);
-    const { title, unit } = data.columns[column];
-    drawn = rows.map((row) => rowOf(row, column, unit));
-    const body = make("tbody");
-    body.append(...drawn);
-    table.replaceChildren(header(one, other, title), body, totals(one, other, column, unit));
-    const notes = [...new Set([one, other])].filter((side) => side.note).map((side) => `${side.label}: ${side.note}`);
-    const usual = "Values include child layers. The difference is right minus left.";
-    const shown = data.columns[column].isTime ? [...new Set([one, other])].filter((side) => side.timing.length) : [];
-    const timing = shown.map((side) => `${side.label}: ${side.timing.join(" ")}`);
-    element("note").replaceChildren(...[usual, ...timing, ...notes].map((text) => make("p", text)));
-    refresh();
+    const [order, sorted] = choose(), body = make("tbody"), hidden = new Set();
+    for (const row of rows) {
+      if (isTree && (hidden.has(row.around) || collapsed.has(row.around))) hidden.add(row.id);
+      else body.append(rowOf(row));
+    }
+    table.classList.toggle("sorted", !isTree);
+    table.replaceChildren(header(order, sorted), body, footer());
+    for (const [id, isShown] of [["tree", !isTree], ["expand", isTree], ["collapse", isTree]]) element(id).hidden = !isShown;
+    const timed = sides.length < 2 || data.columns[placeOf(figure.value)].isTime ? sides : [];
+    const named = (side, text) => make("p", sides.length > 1 ? `${side.label}: ${text}` : text);
+    element("told").replaceChildren(...timed.map((side) => named(side, side.told)));
+    const notes = [isTree ? "Values include child layers." : "Values are each layer's own, without child layers."];
+    if (sides.length > 1) notes.push("The difference is the first minus the second, the ratio the first over the second.");
+    element("note").textContent = notes.join(" ");
+    element("remarks").replaceChildren(...timed.filter(({ remarks }) => remarks.length).map((side) => named(side, side.remarks.join(" "))));
+    element("measured").hidden = element("remarks").children.length === 0;
   };
 
-  const choose = () => {
-    rows = rowsOf(treeOf(left.value), treeOf(right.value), 0, "");
-    collapsed.clear();
-    if (rows.length > MANY_ROWS) for (const row of rows) if (row.isParent && row.depth >= SHOWN_DEPTH) collapsed.add(row.id);
+  const change = (changes) => {
+    window.sweeprof.keep({ layers: { ...state.layers, ...changes } });
     draw();
   };
-
-  const options = (select, texts, chosen) => {
-    select.append(...texts.map((text, place) => { const option = make("option", text); option.value = place; return option; }));
-    select.value = chosen;
-  };
-
-  const [one, other, shown] = data.first;
-  options(left, data.tables.map((item) => item.label), one);
-  options(right, data.tables.map((item) => item.label), other);
-  options(figure, data.columns.map((item) => item.title), shown);
-  left.addEventListener("change", choose);
-  right.addEventListener("change", choose);
-  figure.addEventListener("change", draw);
-  element("expand").addEventListener("click", () => { collapsed.clear(); refresh(); });
-  element("collapse").addEventListener("click", () => { for (const row of rows) if (row.isParent && row.depth > 0) collapsed.add(row.id); refresh(); });
-  choose();
+  const options = data.tables.map(({ label }, place) => new Option(label, place));
+  chosen.append(...options);
+  beside.append(new Option(MISSING, -1), ...options.map((option) => option.cloneNode(true)));
+  figure.append(...data.columns.map(({ title }) => new Option(title, title)));
+  chosen.addEventListener("change", () => change({ layers: data.tables[chosen.value].label }));
+  beside.addEventListener("change", () => change({ "layers-beside": data.tables[beside.value]?.label, "layers-sort": undefined }));
+  figure.addEventListener("change", () => change({ "layers-figure": figure.value }));
+  element("tree").addEventListener("click", () => { change({ "layers-sort": "none layer" }); element("expand").focus(); });
+  element("expand").addEventListener("click", () => { collapsed.clear(); draw(); });
+  element("collapse").addEventListener("click", () => { for (const row of rows) if (row.isParent && row.depth > 0) collapsed.add(row.id); draw(); });
+  window.sweeprof.listen(() => { if (state.layers !== view.state) draw(); });
+  draw();
 }

@@ -176,8 +176,7 @@ def test_after_a_killed_driver_the_run_is_closed_by_resuming(server: MlflowServe
 
 def test_what_was_not_sent_is_sent_by_one_command_and_only_once(tmp_path: Path) -> None:
     away = MlflowServer(tmp_path / "server")
-    with mlflow_settings(max_retries=2):
-        ran = run_command(tmp_path, *SWEEP, f"tracking.uri={away.url}")
+    ran = run_command(tmp_path, *SWEEP, f"tracking.uri={away.url}")
     assert ran.code == 0, ran.err
     folder = ran.folder("adhoc")
     (said,) = (line for line in ran.out.splitlines() if line.startswith("Not sent"))

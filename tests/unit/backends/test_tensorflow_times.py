@@ -358,13 +358,19 @@ def test_keras_is_as_it_was_after_an_error(mode: ExecutionMode) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_probes_cost_more_than_nothing_and_less_than_their_calibration(mode: ExecutionMode) -> None:
-    began = time.perf_counter()
-    cost = calibrated(mode == "eager", with_backward=True)
-    calibration_s = time.perf_counter() - began
-    assert 0 <= cost.inside < calibration_s
-    assert 0 <= cost.outside < calibration_s
-    assert cost.inside + cost.outside > 0
-    assert 0 <= cost.backward < calibration_s
+    found = 0.0
+    for _ in range(3):
+        began = time.perf_counter()
+        cost = calibrated(mode == "eager", with_backward=True)
+        calibration_s = time.perf_counter() - began
+        assert 0 <= cost.inside < calibration_s
+        assert 0 <= cost.outside < calibration_s
+        assert 0 <= cost.backward < calibration_s
+        found += cost.inside + cost.outside
+        if found:
+            break
+    # A graph's clock counts microseconds, so a quicker probe shows only in the whole step, where a busy machine may hide it once.
+    assert found > 0
 
 
 # Operators

@@ -110,7 +110,7 @@ def test_the_main_things_come_first_and_what_is_needed_to_repeat_it_is_there() -
     assert places == sorted(places)
     assert "p99 not given: n<299" in str(json.loads(data_of(html(comparison(), False), "sweep-data")))
     for text in (
-        "Verdicts against torch – latency: 7 unclear; peak memory: 7 worse",
+        "Verdicts against torch – latency: 7 unclear; accuracy: 7 same; ",
         "<strong>1 crashed</strong> timing: killed by SIGKILL (signal 9)",
         "torch</dt><dd>2.13.0+cpu",
         "Largest absolute difference of the outputs to the baseline&#39;s.",
@@ -139,8 +139,8 @@ def test_combinations_with_layers_can_be_chosen() -> None:
     page = html(comparison(), False, {"batch 1": lenet5(1), "batch 8": lenet5(8)})
     outline = Outline(page)
     assert len(outline.ids) == len(set(outline.ids))
-    assert {"layers", "layers-left", "layers-right", "layers-table", "layers-data"} <= set(outline.ids)
-    assert [tag for tag, a in outline.elements if a.get("id") in ("layers-left", "layers-right")] == ["select"] * 2
+    assert {"layers", "layers-chosen", "layers-beside", "layers-table", "layers-data"} <= set(outline.ids)
+    assert [tag for tag, a in outline.elements if a.get("id") in ("layers-chosen", "layers-beside")] == ["select"] * 2
     assert [item["label"] for item in json.loads(data_of(page, "layers-data"))["tables"]] == ["batch 1", "batch 8"]
     without = html(comparison(), False)
     assert 'id="layers' not in without

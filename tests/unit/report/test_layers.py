@@ -236,47 +236,20 @@ def test_calls_of_one_module_are_matched_by_number() -> None:
     assert [row.figures["macs"] for row in rows if row.path == "block"] == [FigurePair(0, 96)] * 2
 
 
-def test_every_row_is_embedded_with_its_inclusive_figures() -> None:
+def test_every_row_is_embedded_with_its_own_figures() -> None:
     data = json.loads(json.dumps(embedded({"one": lenet5(), "eight": lenet5(8), "untold": untold()})))
     assert [column["title"] for column in data["columns"]] == ["MACs", "FLOPs", "params", "activations"]
     one, eight, other = data["tables"]
     lists = [data["vectors"][place] for place in one["vectors"]]
-    assert [data["strings"][int(place or 0)] for place in lists[0]][:3] == ["", "feature_extractor", "0"]
+    paths = [data["strings"][int(place or 0)] for place in lists[0]]
+    assert paths[:3] == ["(model)", "feature_extractor", "feature_extractor.0"]
     assert lists[2][:3] == [0, 1, 2]
-    assert lists[5][:3] == [416_520, 405_600, 117_600]
-    assert one["totals"] == [416_520, 852_380, 61_706, 58_408]
-    assert (one["note"], eight["label"]) == (None, "eight")
-    assert other["note"].startswith("Values are each layer's own")
-    # Labels, types, depths, calls and parameters of both batch sizes are one list each.
+    assert lists[5][:3] == [0, 0, 117_600]
+    assert one["totals"] == [sum(values) for values in lists[5:]] == [416_520, 852_380, 61_706, 58_408]
+    assert (eight["label"], other["step_s"]) == ("eight", None)
+    # Paths, types, depths, calls and parameters of both batch sizes are one list each.
     shared = [a == b for a, b in zip(one["vectors"], eight["vectors"], strict=True)]
     assert shared == [True] * 4 + [False] * 3 + [True, False]
-
-
-@pytest.mark.parametrize(
-    ("axes", "shown"),
-    [
-        ([("m", "torch", 1), ("m", "torch", 8), ("m", "jax", 1), ("n", "jax", 1)], (0, 2)),
-        ([("m", "torch", 1), ("m", "torch", 8), ("n", "torch", 8)], (1, 2)),
-        ([("m", "torch", 1), ("m", "torch", 8)], (0, 1)),
-        ([("m", "torch", 1), ("n", "jax", 8)], (0, 1)),
-        ([("m", "torch", 1)], (0, 0)),
-    ],
-    ids=["backends", "models", "batch sizes", "nothing alike", "one"],
-)
-def test_two_backends_or_else_two_models_are_shown_first(axes: list[tuple[object, ...]], shown: object) -> None:
-    named = {str(values): dict(zip(("model", "backend", "batch_size"), values, strict=True)) for values in axes}
-    left, right, _ = embedded(dict.fromkeys(named, lenet5()), named)["first"]
-    assert (left, right) == shown
-
-
-def test_measured_times_are_shown_first_where_two_have_them() -> None:
-    tables = {"a": lenet5(), "b": timed_lenet5(), "c": timed_lenet5()}
-    axes: dict[str, dict[str, object]] = {name: {"backend": name} for name in tables}
-    data = embedded(tables, axes)
-    left, right, column = data["first"]
-    assert (left, right, data["columns"][column]["title"]) == (1, 2, "forward")
-    left, right, column = embedded({"a": lenet5(), "b": timed_lenet5()}, axes)["first"]
-    assert (left, right, data["columns"][column]["title"]) == (0, 1, "MACs")
 
 
 # What breaks a format

@@ -128,17 +128,17 @@ def test_side_by_side_compares_seconds() -> None:
 
 def test_a_page_holds_seconds_and_reasons() -> None:
     data = json.loads(json.dumps(embedded({"timed": partly(), "plain": reused()}), allow_nan=False))
-    titles = ["forward", "forward self", "FLOP/s", "backward", "backward self"]
-    assert [column["title"] for column in data["columns"]][4:] == titles
-    assert [column["isTime"] for column in data["columns"]] == [False] * 4 + [True] * 5
+    titles = ["forward", "backward", "MACs", "FLOPs", "params", "activations"]
+    assert [column["title"] for column in data["columns"]] == titles
+    assert [column["isTime"] for column in data["columns"]] == [True] * 2 + [False] * 4
     timed, plain = data["tables"]
-    forward = data["vectors"][timed["vectors"][9]]
-    assert forward[0] == 0.055  # rounded: 0.055 is what a page needs, and not 0.05500000000000001
-    assert [line.split()[0] for line in timed["timing"]] == ["Times", "The", "The"]
-    assert (plain["reasons"], plain["timing"]) == (None, [])
-    assert set(data["vectors"][plain["vectors"][9]]) == {None}
-    reasons = {data["strings"][place] for place in data["vectors"][timed["reasons"]] if place is not None}
-    assert reasons == {NO_GRADIENT, NOT_CALLED}
+    assert timed["totals"][0] == 0.055  # rounded: 0.055 is what a page needs, and not 0.05500000000000001
+    assert [line.split()[0] for line in timed["remarks"]] == ["Times", "The", "The", "No"]
+    assert timed["remarks"][-1].endswith(f"{NO_GRADIENT}.")
+    assert (plain["step_s"], plain["remarks"]) == (None, [])
+    assert set(data["vectors"][plain["vectors"][5]]) == {None}
+    forwards = embedded({"one": with_times(reused(), training=False)})
+    assert [column["title"] for column in forwards["columns"]][:2] == ["time", "MACs"]
 
 
 # The summary, and what is said beside the times

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
 from support.command import call_command
+from support.misbehaving import misbehaving
 from support.plans import fake_plan, sweep_folder
+from support.sent import mlflow_settings
 from sweeprof import credentials
 from sweeprof.cli.common import print_error
 from sweeprof.config.override_syntax import quoted
@@ -206,14 +208,13 @@ def test_a_log_and_a_traceback_have_no_password(monkeypatch: pytest.MonkeyPatch)
     "password",
     [f"{LEFT}!{RIGHT}", f"{LEFT};{RIGHT}%40", f"{LEFT}<{RIGHT}", f"1#{LEFT}", f"12/{RIGHT}", f"{LEFT}@{RIGHT}"],
 )
-@pytest.mark.parametrize("scheme", ["http", "postgresql"])
-def test_a_sweep_writes_no_password(
-    password: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("server", ["http", "http that hangs up", "postgresql"])
+def test_a_sweep_writes_no_password(password: str, server: str, tmp_path: Path) -> None:
     forget()
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # nothing listens there
-    address = f"{scheme}://me:{password}@127.0.0.1:9"
     words = ["model=fake", "backend=fake", "metrics.select=[params/total]"]
-    ran = call_command(tmp_path, *words, f"tracking.uri={quoted(address)}")
+    with misbehaving("closes") as hangs_up, mlflow_settings(max_retries=1):
+        host = urllib.parse.urlsplit(hangs_up).netloc if server == "http that hangs up" else "127.0.0.1:9"
+        address = f"{server.partition(' ')[0]}://me:{password}@{host}"
+        ran = call_command(tmp_path, *words, f"tracking.uri={quoted(address)}")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not leaks(ran.out + ran.err + "".join(path.read_text(errors="replace") for path in files))

@@ -6,7 +6,7 @@ const columnOf = (name) => {
 };
 const axisOf = (key) => data.axes.findIndex((axis) => axis.key === key);
 
-const spelled = () => {
+const spelled = (layers = state.layers) => {
   const first = initial(), found = new URLSearchParams();
   if (state.sort !== null) found.append(state.descending ? "falling" : "rising", state.sort.startsWith("a") ? `axis:${data.axes[state.sort.slice(1)].key}` : columnName(state.sort));
   if (state.group >= 0) found.append("group", data.axes[state.group].key);
@@ -16,6 +16,7 @@ const spelled = () => {
   for (const status of state.hiddenStatuses) found.append("without-status", status);
   if (state.columns.join() !== first.columns.join()) for (const column of state.columns.length ? state.columns : [null]) found.append("column", column === null ? "" : columnName(column));
   if (state.baseline !== first.baseline) found.append("baseline", state.baseline.key);
+  for (const [key, text] of Object.entries(layers)) if (text !== undefined) found.append(key, text);
   const text = found.toString();
   return text && ADDRESS + text;
 };
@@ -36,6 +37,7 @@ const read = (address) => {
     else if (key === "search") found.text = value;
     else if (key === "unmeasured") found.unmeasured = value === "true";
     else if (key === "without-status") found.hiddenStatuses.add(value);
+    else if (key.startsWith("layers")) found.layers[key] = value;
     else if (key === "baseline") found.baseline = data.baselines.find((one) => one.key === value) ?? found.baseline;
   }
   return found;

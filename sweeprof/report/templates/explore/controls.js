@@ -112,8 +112,8 @@ const columnsMenu = () => {
 };
 
 const resetButton = () => {
-  const button = buttonOf("reset", () => change(initial()));
-  listen(() => { button.disabled = spelled() === ""; });
+  const button = buttonOf("reset", () => change({ ...initial(), layers: state.layers }));
+  listen(() => { button.disabled = spelled({}) === ""; });
   return button;
 };
 const filterButton = buttonOf("", () => change({ unmeasured: !state.unmeasured }), "unmeasured");

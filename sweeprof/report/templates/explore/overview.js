@@ -1,5 +1,5 @@
 // The head of the page follows the chosen baseline: sentences, counts of verdicts, and a dot with its interval for each combination.
-const MOST_DOTS = 200;
+const MOST_DOTS = 40;
 const SVG = "http://www.w3.org/2000/svg";
 const shape = (tag, attributes) => {
   const made = document.createElementNS(SVG, tag);
@@ -35,12 +35,20 @@ const lineOfDot = (dot, axes, scale) => {
   const line = make("li"), text = axes.map(({ key, place, numbers }) => (numbers && axes.length === 1 ? `${key} ` : "") + valueText(dot.row, place)).join(" · ");
   const name = make("a", shortened(text || nameOf(dot.row)), "name");
   name.href = `#${dot.row.id}`;
+  name.tabIndex = -1;
   name.title = nameOf(dot.row);
   const value = make("span", dot.text, `value ${dot.verdict ?? ""}`);
   value.title = [ratioInterval(dot), verdictNote(dot)].filter(Boolean).join(" ");
   line.append(name, whisker(dot, scale, dot.verdict), value);
   return line;
 };
+// One stop of the Tab key for all: arrows lead from one to the next.
+dots.addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key], names = [...dots.querySelectorAll(".name")];
+  if (!step) return;
+  event.preventDefault();
+  names[Math.max(0, names.indexOf(document.activeElement) + step)]?.focus();
+});
 const drawDots = () => {
   const base = baselineText(), all = main === undefined ? [] : inOrder(visible()).map(dotOf).filter((dot) => dot !== null);
   const shown = all.slice(0, MOST_DOTS), scale = scaleOf(all, base === null ? [] : [1]);
@@ -63,7 +71,7 @@ const drawDots = () => {
   if (!shown.length) return;
   const { title, better } = data.metrics[main], subject = document.getElementById("overview-title");
   subject.textContent = base === null ? title : `${title[0].toUpperCase()}${title.slice(1)} as a ratio to ${shortened(base)}`;
-  const parts = [better ? `${better} is better` : "", base === null ? "" : `the line marks ${shortened(base)}`, all.some(({ low }) => low !== undefined) ? "whiskers: 95 % intervals" : ""];
+  const parts = [better ? `${better} is better` : "", base === null ? "" : `the line marks ${shortened(base)}`, all.some(({ low }) => low !== undefined) ? "whiskers: 95% intervals" : ""];
   if (axes.length > 1) parts.unshift(axes.map(({ key }) => key).join(" · "));
   if (shown.length < all.length) parts.push(`the first ${shown.length} of ${all.length.toLocaleString("en")}`);
   dotsNote.textContent = parts.filter(Boolean).join(" · ");

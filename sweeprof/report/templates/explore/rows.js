@@ -4,13 +4,10 @@ let details = new Map();
 
 const actionsOf = (row) => {
   const made = make("p", undefined, "actions");
-  const left = document.getElementById("layers-left"), right = document.getElementById("layers-right");
-  const layersOf = (other) => [...(left?.options ?? [])].find(({ textContent }) => textContent === nameOf(other))?.value;
-  if (layersOf(row) !== undefined) {
+  const choices = [...(document.getElementById("layers-chosen")?.options ?? [])];
+  if (choices.some(({ textContent }) => textContent === nameOf(row))) {
     made.append(buttonOf("Its layers, beside its baseline's", () => {
-      left.value = layersOf(baselineOf(row) ?? row) ?? layersOf(row);
-      right.value = layersOf(row);
-      right.dispatchEvent(new Event("change"));
+      change({ layers: { layers: nameOf(row), "layers-beside": nameOf(baselineOf(row) ?? row) } });
       document.getElementById("layers").scrollIntoView();
     }));
   }
@@ -71,7 +68,7 @@ const openRow = () => {
   if (!row) return;
   opened.add(row);
   if (!visible().includes(row)) {
-    Object.assign(state, { ...initial(), columns: state.columns, baseline: state.baseline, unmeasured: true });
+    Object.assign(state, { ...initial(), columns: state.columns, baseline: state.baseline, layers: state.layers, unmeasured: true });
     tell();
   }
   room = Math.max(room, visible().length);

@@ -53,6 +53,7 @@ const initial = () => ({
   unmeasured: measured.length === 0, // whether rows without values are shown
   columns: shownAtFirst.flatMap((place) => (place === main ? [String(place), `r${place}`] : [String(place)])),
   baseline: data.baselines[0],
+  layers: {}, // what layers.js shows, as texts by their keys of the address
 });
 const state = initial();
 
@@ -78,20 +79,30 @@ const filtered = () => {
 };
 const visible = () => filtered().filter((row) => state.unmeasured || hasValues(row));
 
+// Rows by a number or a text of each; null comes last either way.
+const sortedBy = (rows, keyOf, isDescending) => {
+  const sign = isDescending ? -1 : 1, keyed = rows.map((row) => [keyOf(row), row]);
+  keyed.sort(([a], [b]) => {
+    if (a === null || b === null) return (a === null) - (b === null);
+    return sign * (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
+  });
+  return keyed.map(([, row]) => row);
+};
+
 const listeners = [];
 const listen = (listener) => listeners.push(listener);
 const tell = () => { for (const listener of listeners) listener(state); };
 
-// Changes the state, the page, and the address; typing makes no step of the way back.
-const change = (changes, isTyping = false) => {
+// Changes the state and the address; typing makes no step of the way back.
+const keep = (changes, isTyping = false) => {
   Object.assign(state, changes);
   const address = spelled() || (location.hash.startsWith(ADDRESS) ? "#" : location.hash);
   if (address !== location.hash) history[isTyping ? "replaceState" : "pushState"](null, "", address || "#");
-  tell();
 };
+const change = (...changes) => { keep(...changes); tell(); }; // and the page
 
 window.sweeprof = {
-  data, state, visible, filtered, baselineOf, listen,
-  cellOf, nameOf, hasValues, failureOf, isWithinProcess, make, plural, shortened, scaled, significant, numberText, ratioNumber,
+  data, state, visible, filtered, baselineOf, listen, keep, sortedBy,
+  cellOf, nameOf, hasValues, failureOf, isWithinProcess, make, buttonOf, plural, shortened, scaled, significant, numberText, ratioNumber,
   reasonOf: (row, place) => data.reasons[row.why[place]] ?? failureOf(row) ?? "not requested for this combination",
 };

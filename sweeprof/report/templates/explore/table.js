@@ -15,36 +15,18 @@ const sortKey = (row) => {
   const place = metricOf(sort);
   return (isRatio(sort) ? (baselineOf(row) === row ? 1 : cellOf(row, place)?.ratio) : row.values[place]?.[0]) ?? null;
 };
-const inOrder = (rows) => {
-  if (state.sort === null) return rows;
-  const sign = state.descending ? -1 : 1;
-  const keyed = rows.map((row) => [sortKey(row), row]);
-  keyed.sort(([a], [b]) => {
-    if (a === null || b === null) return (a === null) - (b === null);
-    return sign * (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
-  });
-  return keyed.map(([, row]) => row);
-};
+const inOrder = (rows) => (state.sort === null ? rows : sortedBy(rows, sortKey, state.descending));
 
-// Within a column whiskers have one scale: of ratios their own, of values relative to each.
-const relative = ([value, low, high]) => ({ value: 1, low: low / value, high: high / value });
-const hasInterval = (value, place) => value && value[1] !== null && value[0] > 0 && !data.metrics[place].name.startsWith("throughput/"); // which is the latency's, the other way up
+// What a cell draws as a dot with its interval, or null; all of a column on one scale.
+const drawnOf = (row, column) => {
+  const place = metricOf(column), [value, low, high] = row.values[place] ?? [null, null, null], cell = cellOf(row, place);
+  if (isRatio(column)) return cell?.ratio > 0 ? { ...cell, value: cell.ratio } : null;
+  const isRepeated = data.metrics[place].name.startsWith("throughput/"); // which is the latency's, the other way up
+  return low !== null && value > 0 && !isRepeated ? { value, low, high } : null;
+};
 let scales = new Map();
 const scaleOfColumn = (column) => {
-  if (!scales.has(column)) {
-    const place = metricOf(column);
-    const entries = measured.map((row) => {
-      if (!isRatio(column)) return hasInterval(row.values[place], place) ? relative(row.values[place]) : null;
-      const cell = cellOf(row, place);
-      return cell?.ratio > 0 ? { ...cell, value: cell.ratio } : null;
-    });
-    const scale = scaleOf(entries.filter((entry) => entry !== null), [1]);
-    if (scale && !isRatio(column)) {
-      scale.to = Math.min(2, Math.max(scale.to, 1 / scale.from, 1.02));
-      [scale.from, scale.mark] = [1 / scale.to, undefined];
-    }
-    scales.set(column, scale);
-  }
+  if (!scales.has(column)) scales.set(column, scaleOf(measured.map((row) => drawnOf(row, column)).filter(Boolean), isRatio(column) ? [1] : []));
   return scales.get(column);
 };
 
@@ -72,9 +54,9 @@ const valueCell = (row, column) => {
   }
   if (row.noisy && place === main) made.append(Object.assign(make("span", "noisy", "noisy"), { title: row.noisy.map((at) => data.reasons[at]).join("; ") }), " ");
   made.append(numberText(metric, value[0]));
-  if (hasInterval(value, place)) {
+  if (drawnOf(row, column)) {
     const interval = intervalText(metric, value);
-    made.append(" ", make("span", interval, "interval drawn"), whisker(relative(value), scaleOfColumn(column)));
+    made.append(" ", make("span", interval, "interval drawn"), whisker(drawnOf(row, column), scaleOfColumn(column)));
     made.title = `${interval} ${intervalNote(row, place)}`;
   }
   return made;
@@ -86,7 +68,7 @@ const ratioCell = (row, column) => {
   const text = cell.ratio === null ? MISSING : `×${ratioNumber(cell.ratio)}`;
   const made = make("td", text, `number ${cell.verdict ?? ""}`), interval = ratioInterval(cell);
   if (interval) made.append(" ", make("span", interval, "interval drawn"));
-  if (cell.ratio > 0) made.append(whisker({ ...cell, value: cell.ratio }, scaleOfColumn(column), cell.verdict));
+  if (cell.ratio > 0) made.append(whisker(drawnOf(row, column), scaleOfColumn(column), cell.verdict));
   if (cell.verdict) made.append(" ", make("span", verdictText(cell), "verdict"));
   made.title = [interval, verdictNote(cell)].filter(Boolean).join(" ");
   return made;

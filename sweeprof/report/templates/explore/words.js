@@ -45,7 +45,7 @@ const intervalText = (metric, [value, low, high]) => {
 };
 
 const isWithinProcess = (row, place) => Boolean(row.within?.includes(Number(place)));
-const intervalNote = (row, place) => (isWithinProcess(row, place) ? "95 % interval of the median within one process, not between processes" : "95 % interval over the rounds");
+const intervalNote = (row, place) => (isWithinProcess(row, place) ? "95% interval of the median within one process, not between processes" : "95% interval over the rounds");
 
 const ratioNumber = (value) => (value >= 0.095 && value < 99.995 ? value.toFixed(2) : significant(value, value < 1 ? 2 : 3));
 const ratioInterval = ({ low, high }) => (low === undefined ? "" : `[${ratioNumber(low)}–${ratioNumber(high)}]`);
