@@ -24,8 +24,10 @@ IMAGES = Path(__file__).parent
 COLUMNS = 120
 VIEWPORT = {"width": 1440, "height": 900}
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu"]
-FIRST_LINES = 36
-"""Lines from the answer on that the picture shows; those after them are left out, but for the paths at the end."""
+PROGRESS = re.compile(r"\d+/\d+ .*\d:\d\d:\d\d")
+"""The end of a line with a progress bar."""
+FIRST_PARTS = 3
+"""Parts that the picture shows: answer, best of each case, first table; and at the end the paths."""
 
 
 def run_in_terminal(cwd: Path, *arguments: str) -> str:
@@ -48,14 +50,17 @@ def run_in_terminal(cwd: Path, *arguments: str) -> str:
 
 
 def draw_terminal(printed: str, command: str, path: Path) -> None:
-    """Write the output from the answer on as SVG."""
+    """Write the output from the first line of the answer on as SVG."""
     lines = re.sub(r"\x1b\[[0-9;?]*[A-HJKSTfhlnsu]|\r", "", printed).rstrip().split("\n")
-    (measured, *_) = [number for number, line in enumerate(lines) if " combinations measured" in line]
-    (paths, *_) = [number for number, line in enumerate(lines) if re.match(r"(\x1b\[\d+m)*Report ", line)]
-    first = measured
-    while lines[first - 1].startswith("\x1b[1m"):  # the finding, which is bold, may take several lines
+    plain = [Text.from_ansi(line).plain.strip() for line in lines]
+    first = next(number for number, line in enumerate(plain) if " combinations measured" in line)
+    while first and plain[first - 1] and not PROGRESS.search(plain[first - 1]):  # the answer may have several lines
         first -= 1
-    text = "\n".join([f"$ {command}", *lines[first:][:FIRST_LINES], "…", *lines[paths:]])
+    end = first
+    for _ in range(FIRST_PARTS):
+        end = plain.index("", end) + 1
+    paths = next(number for number, line in enumerate(plain) if line.startswith("Report "))
+    text = "\n".join([f"$ {command}", *lines[first:end], "…", *lines[paths:]])
     console = Console(record=True, width=COLUMNS, file=StringIO())
     console.print(Text.from_ansi(text), soft_wrap=True)
     path.write_text(console.export_svg(title="sweeprof", unique_id="sweeprof"), encoding="utf-8")
@@ -82,7 +87,7 @@ def main() -> None:
             printed = run_in_terminal(Path(name), "report", str(folder))
         else:
             command = "sweeprof +sweep=quickstart"
-            printed = run_in_terminal(Path(name), "+sweep=quickstart")
+            printed = run_in_terminal(Path(name), "+sweep=quickstart").replace(f"{name}/", "")
             (folder,) = Path(name).glob("outputs/quickstart/*")
         draw_terminal(printed, command, IMAGES / "terminal.svg")
         photograph(folder / "report.html", IMAGES / "report.png")
