@@ -633,7 +633,7 @@ def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:
 
 _INAPPLICABLE = (
     "mode=",
-    "makes no sense: ",
+    "not applicable: ",
     *(missing.reason for missing in (ON_HOST, NOT_COMPILED, NOT_TRACED)),
 )
 """Parts of the reasons of metrics that another mode, backend or device has."""
