@@ -26,7 +26,7 @@ POWERCAP = "SWEEPROF_POWERCAP"
 RAPL_UPDATE_S, NVML_UPDATE_S = 0.001, 0.1
 """Seconds between updates of the counters."""
 UPDATES = 100
-"""Updates that a measurement lasts at least: its ends are then known to within 1 %."""
+"""Updates that a measurement lasts at least: its ends are then known to within 1%."""
 
 
 class Counter:

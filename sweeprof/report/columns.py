@@ -125,7 +125,7 @@ def detail_text(measurement: Measurement) -> str:
         elif name in _COUNTS:
             parts.append(f"{name} {figure:,.0f}")
         elif name == "spread":
-            parts.append(f"spread {100 * figure:.0f} %")
+            parts.append(f"spread {100 * figure:.0f}%")
         else:
             parts.append(f"{name} {rounded(figure, unit)}")
     return ", ".join(parts)

@@ -129,7 +129,7 @@ def _plotly() -> str:
     """Plotly's own file as the page carries it: two fifths of its size; ``drawing.js`` unpacks it."""
     from plotly.offline import get_plotlyjs
 
-    # Level 9 takes twice as long and saves 1 %. No time of making: the same records give the same page.
+    # Level 9 takes twice as long and saves 1%. No time of making: the same records give the same page.
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)).decode()
 
 

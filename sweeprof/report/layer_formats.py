@@ -391,7 +391,7 @@ def embedded(tables: Mapping[str, LayerTable]) -> dict[str, Any]:
 def _step(table: LayerTable) -> tuple[float | None, str]:
     """Seconds of a forward, with its backward if it was measured, without probes, or None; and how they compare with the layers.
 
-    ``A forward takes 213 µs: 197 µs (92.5 %) in these layers, 16.0 µs outside them.``
+    ``A forward takes 213 µs: 197 µs (92.5%) in these layers, 16.0 µs outside them.``
     """
     inside = sum(filter(None, map(Figures(table).total, _PHASES)))
     if not inside:
@@ -401,7 +401,7 @@ def _step(table: LayerTable) -> tuple[float | None, str]:
     step = sum(filter(None, plain))
     if not step or None in plain:
         return None, f"The layers take {rounded(inside, 's')}; the time of a step without probes was not measured."
-    text = f"{rounded(inside, 's')} ({100 * inside / step:.1f} %)"
+    text = f"{rounded(inside, 's')} ({100 * inside / step:.1f}%)"
     start = f"A forward{' with its backward' if len(plain) > 1 else ''} takes {rounded(step, 's')}"
     if inside >= step:
         return step, f"{start}; the layers' times, measured with probes, add up to {text}."

@@ -29,7 +29,7 @@ class Cell:
     ratio: float | None = None
     """This value over the baseline's; None for the baseline itself, or where either is missing or both are zero."""
     ratio_interval: tuple[float, float] | None = None
-    """95 %; paired by round where the rounds were run together."""
+    """95%; paired by round where the rounds were run together."""
     verdict: Verdict | None = None
     verdict_reason: str | None = None
     """One of :data:`sweeprof.results.verdicts.REASONS`."""

@@ -317,7 +317,7 @@ class LayerTimes(Stored):
         ratio = disagreement(phase.plain or phase.probed, parts) if parts else None
         if ratio is None:
             return None
-        share = "more than 1000 %" if ratio > 10 else f"{100 * ratio:.0f} %"
+        share = "more than 1000%" if ratio > 10 else f"{100 * ratio:.0f}%"
         text = f"the times of the calls add up to {share} of the {name}"
         if phase.plain:
             return f"{text} without probes"

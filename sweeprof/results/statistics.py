@@ -22,7 +22,7 @@ SEQUENTIAL_LEVELS = {
 }  # fmt: skip
 """Nominal level of each t test, by the largest number of rounds, of tests after every round from the third on.
 
-With this level at every test, the probability that any of them rejects a true hypothesis is 5 %. It is the constant boundary of
+With this level at every test, the probability that any of them rejects a true hypothesis is 5%. It is the constant boundary of
 Pocock, "Group sequential methods in the design and analysis of clinical trials", Biometrika 64 (1977), for t tests. The levels are
 the 5 % quantiles of the smallest p-value in 1.5 million simulated sequences of normal values, rounded down."""
 MOST_SEQUENTIAL_ROUNDS = max(SEQUENTIAL_LEVELS)
@@ -53,7 +53,7 @@ GIVE_UP_FROM = 5
 def is_hopeless(rounds: int, needed: int | None, most_rounds: int) -> bool:
     """Return whether a comparison that is unclear should stay so, because it would need far more rounds than it may have.
 
-    Ending early without a verdict makes no false verdict more likely, and misses few differences: of 10 %, with log ratios that
+    Ending early without a verdict makes no false verdict more likely, and misses few differences: of 10%, with log ratios that
     scatter by 3 %, 98 instead of 100 % are found in at most 20 rounds; a ratio at the threshold takes 7 instead of 20. Source:
     stochastic curtailment in C. Jennison and B. W. Turnbull, "Group Sequential Methods" (2000), chapter 10.
 
@@ -72,7 +72,7 @@ def percentile_needs(percentile: float, confidence: float = CONFIDENCE) -> int:
 
 
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Distribution-free interval of the median from order statistics; None with too few samples (n < 6 at 95 %).
+    """Distribution-free interval of the median from order statistics; None with too few samples (n < 6 at 95%).
 
     Source: H. A. David and H. N. Nagaraja, "Order Statistics", 3rd ed., section 7.1.
     """

@@ -183,7 +183,7 @@ MOST_ASKS = 2
 SPREADS = 2.0
 """A value counts as no farther from the best one than so many times the distance of the median of the feasible values, …"""
 LEAST_SPREAD = 0.1
-"""… which is taken to be at least about 10 %."""
+"""… which is taken to be at least about 10%."""
 LEAST_FEASIBLE = 6
 """Feasible values before this bound applies: the median of fewer says little, and the sampler has to find where conditions hold."""
 SMALLEST = 1e-12

@@ -20,7 +20,7 @@
 
   const scaled = (value, unit) => (value === null ? MISSING : window.sweeprof.scaled(value, unit));
   const signed = (value, unit) => (value === null ? MISSING : value > 0 ? `+${scaled(value, unit)}` : value < 0 ? `−${scaled(-value, unit)}` : "0");
-  const percent = (value) => (value === null ? MISSING : `${(100 * value).toFixed(1)} %`);
+  const percent = (value) => (value === null ? MISSING : `${(100 * value).toFixed(1)}%`);
   const ratioText = (value) => (value === null ? MISSING : `×${ratioNumber(value)}`);
   const quotient = (a, b) => (a === null || b === null || b === 0 ? null : a / b);
   const difference = (a, b) => (a === null || b === null ? null : a - b);
