@@ -393,8 +393,10 @@ class _Case:
     """The baseline."""
     ranking: _Ranking | None
     """Of the baseline and the other sides; None if no other side can be compared with it."""
+    sides: tuple[str, ...] = ()
+    """The names of the other sides."""
     ratios: Mapping[str, float] = field(default_factory=dict)
-    """By the name of the side, as in :class:`_Pair`; the baseline is not among them."""
+    """Those of the other sides, by name, as in :class:`_Pair`."""
     winner: str | None = None
     """The side that is certainly better than all others, or the sides that are equal and better; None if there is none."""
     is_equal: bool = False
@@ -426,7 +428,8 @@ def _cases(comparison: Comparison, metric: MetricInfo, pairs: Sequence[_Pair]) -
         if not ranking.open and not is_equal:
             best = {one.combination_id for one in (ranking.best, *ranking.equal)}
             winner = _joined([name for id, name in names.items() if id in best])
-        cases.append(_Case(row, ranking, ratios, winner, is_equal))
+        sides = tuple(names[pair.row.combination_id] for pair in found)
+        cases.append(_Case(row, ranking, sides, ratios, winner, is_equal))
     return cases
 
 
@@ -434,14 +437,14 @@ def _compared(comparison: Comparison, metric: MetricInfo, cases: Sequence[_Case]
     """Return which side wins in how many cases, by how much, and how many cases are equal or undecided."""
     base = baseline_text(comparison)
     measured = [case for case in cases if case.ranking is not None]
-    sides = list(dict.fromkeys(name for case in measured for name in case.ratios))
+    sides = list(dict.fromkeys(name for case in measured for name in case.sides))
     wins: defaultdict[str, list[_Case]] = defaultdict(list)
     for case in measured:
         if case.winner is not None:
             wins[case.winner].append(case)
     equal = sum(case.is_equal for case in measured)
     undecided = len(measured) - equal - sum(map(len, wins.values()))
-    who = _joined([base, *(sides or ["the other"])])
+    who = _joined([base, *sides])
     by = "" if metric.name in STEPS else f"By {metric_title(metric, comparison.rows)}, "
     if not wins and not equal:
         no = "no certain difference between" if len(sides) < 2 else "no certain winner among"
@@ -516,12 +519,12 @@ def _measured(metric: MetricInfo, base: str, cases: Sequence[_Case], pairs: Sequ
 
 
 def _cost(comparison: Comparison, metric: MetricInfo, winner: str) -> str:
-    """Return how the winner of two sides differs in accuracy, and in parameters if models are compared; exact values only."""
+    """Return how the faster of two sides differs in accuracy, and in parameters if models are compared; exact values only."""
+    if metric.unit != "s":
+        return ""
     texts = []
     is_base = winner == baseline_text(comparison)
     for name in (_ACCURACY, _PARAMETERS):
-        if name == metric.name:
-            continue
         cells = [
             row.cells[name] for row in comparison.rows if not row.is_baseline and row.has_values and name in row.cells
         ]

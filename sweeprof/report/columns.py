@@ -21,7 +21,7 @@ from sweeprof.text import axis_number, axis_text, one_line
 UNCLEAR = "~"
 """Marks a ratio whose verdict is undecided; the footnotes give the reason."""
 
-_NAMES = ("layer", "operator", "line", "slowest")
+_NAMES = ("layer", "operator", "line")
 """Details that name what a value is of."""
 _COUNTS = ("n", "steps", "steps per sample")
 _HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
@@ -116,7 +116,7 @@ def detail_text(measurement: Measurement) -> str:
     parts = []
     unit = text_unit(measurement.name, measurement.unit)
     for name, figure in measurement.detail.items():
-        if name in _NAMES:
+        if name in (*_NAMES, "slowest"):
             parts.append(f"{name} {one_line(str(figure))}")
         elif figure is None or (isinstance(figure, float) and not math.isfinite(figure)):
             parts.append(f"{name} not given")

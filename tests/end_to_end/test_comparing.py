@@ -58,7 +58,7 @@ def test_a_regression_fails_the_gate_and_is_told(nights: Path) -> None:
     assert "latency  1.00 ms → 1.10 ms  ×1.10" in told.out
     assert "only there: batch_size=2" in told.out
     assert "model.fake.step_s: 0.001 → 0.0011" in told.out
-    assert "By chance alone, at most" in told.out
+    assert "Expect at most" in told.out
     data = json.loads((nights / "x.json").read_text())
     assert {change["kind"] for change in data["changes"]} == {"worse", "missing", "new"}
     assert data["rows"][0]["cells"]["latency/forward"]["verdict"] == "worse"

@@ -528,12 +528,12 @@ def test_the_readme_example_of_torchinfo() -> None:
     header, _, *rows = layers.tree(columns=columns).splitlines()
     assert header.split() == "layer input shape output shape params params % kernel MACs trainable".split()
     found = {row.split()[0].lstrip("├└─"): row.split() for row in rows[:6]}
-    assert "1.19 %" in rows[1]
+    assert "1.19%" in rows[1]
     assert "5×5" in rows[1]
     assert rows[1].split()[-1] == "False"
     assert rows[0].split()[-1] == "Partial"
     assert rows[2].split()[-1] == "True"
-    assert "22.985 %" in rows[2]
+    assert "23.0%" in rows[2]
     assert found["Dropout2d"][-1] == "–"
     # The numbers of parameters that torchinfo's README prints.
     shares = [params / 21_840 for params in (0, 260, 5_020, 0, 16_050, 510)]
@@ -551,7 +551,7 @@ def test_kernel_stride_and_groups_of_layers() -> None:
 
 
 def pruned_model() -> nn.Sequential:
-    """PyTorch's tutorial on pruning: 30 % of a layer's weights at random, its three smallest biases."""
+    """PyTorch's tutorial on pruning: 30% of a layer's weights at random, its three smallest biases."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 6, 5), nn.Flatten(), nn.Linear(6 * 4 * 4, 10))
     prune.random_unstructured(model[0], name="weight", amount=0.3)

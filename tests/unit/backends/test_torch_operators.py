@@ -618,7 +618,7 @@ def test_a_node_has_scope_shapes_types_and_memory() -> None:
     last = graph.nodes[-2]
     assert last.operator == "matmul"
     assert [tensor.weight for tensor in last.weights] == ["head.weight"]
-    text = str(graph)
+    text = graph.to_text(width=400)
     assert "batch_norm_1" in text
     assert "float32" in text
     assert "<table" in graph._repr_html_()
@@ -746,7 +746,7 @@ def test_times_are_those_of_the_traced_operators() -> None:
     for node in nodes:
         row = rows[node.scope, f"aten::{node.operator}"]
         assert node.seconds == pytest.approx(row.total_s / row.calls)
-    assert "  seconds  " in str(profiler.graph)
+    assert "  seconds  " in profiler.graph.to_text(width=400)
     fewer = profiler.graph.with_times(sweeprof.Operators("inference", (), 1, 1.0))
     assert "ran it 0 times in this module, the graph 1 times" in str(fewer.nodes[1].seconds_reason)
 

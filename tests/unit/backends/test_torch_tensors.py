@@ -266,10 +266,10 @@ def test_the_readme_example_of_pytorch_memlab() -> None:
     linear(inputs).mean().backward()
     optimizer = torch.optim.SGD(linear.parameters(), lr=0.1, momentum=0.9)
     optimizer.step()
-    text = str(live_tensors(linear, optimizer, inputs))
+    text = live_tensors(linear, optimizer, inputs).to_text(width=200)
     title, _, _, *rows = text.splitlines()
     assert "tensors, in total" in title
-    assert "parameter 4 MiB, gradient 4 MiB, optimizer 4 MiB, input 2 MiB" in title
+    assert "parameter 4.00 MiB, gradient 4.00 MiB, optimizer 4.00 MiB, input 2.00 MiB" in title
     names = [row.split("  ")[0] for row in rows]
     assert {"weight", "weight.grad", "optimizer.weight.momentum_buffer", "input[0]"} <= set(names)
     tied = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))

@@ -210,7 +210,7 @@ def test_a_comparison_of_two_models_begins_with_the_answer() -> None:
     place = list(teacher).index("compute/macs")
     ratio = teacher["compute/macs"].value / student["compute/macs"].value  # type: ignore[operator]
     assert table.rows[place][3].text == f"×{1 / ratio:.2f}"
-    assert parsed.paragraphs[0] == f"By MACs/sample, candidate is {ratio:.1f}× lower than baseline, 4.7× smaller."
+    assert parsed.paragraphs[0] == f"By MACs/sample, candidate is {ratio:.1f}× lower than baseline."
     assert str(found).startswith(parsed.paragraphs[0])
     frame = found.to_frame()
     assert list(frame["ratio"].dropna()) == [one.ratio for one in found if one.ratio is not None]

@@ -186,7 +186,7 @@ def test_the_slowest_layer_is_named_and_what_is_outside_is_none() -> None:
         ),
         pytest.param(
             *(TIMED, "layer_times_off"),
-            "the times of the calls add up to 115 % of the forward without probes",
+            "the times of the calls add up to 115% of the forward without probes",
             id="a forward of 11.5 s without probes, and layers of 13 s together",
         ),
         pytest.param(

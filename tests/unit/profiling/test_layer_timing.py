@@ -113,7 +113,7 @@ def test_a_wrong_calibration_is_corrected_by_what_the_probes_added_to_real_steps
 
 
 def test_layers_that_do_not_add_up_are_measured_again_and_then_marked() -> None:
-    """Probes that were calibrated to cost nothing leave 125 % of the backward; more repeats cannot change that."""
+    """Probes that were calibrated to cost nothing leave 125% of the backward; more repeats cannot change that."""
     machine, calibrations = Machine(), itertools.count()
 
     def calibrate() -> ProbeCost:
@@ -124,7 +124,7 @@ def test_layers_that_do_not_add_up_are_measured_again_and_then_marked() -> None:
     assert next(calibrations) == MOST_ATTEMPTS
     assert times.repeats - times.warmup == MOST_ATTEMPTS * PROTOCOL.min_samples
     assert machine.steps == 2 * times.repeats
-    assert "126 % of the backward" in times.warnings[-1].text
+    assert "126% of the backward" in times.warnings[-1].text
     assert all(min(call.backward) > 0 for call in times.calls if call.path in "abc")
 
 

@@ -300,7 +300,7 @@ class TestDoubt:
         assert whole([1.0] * 5, [factor] * 5).warnings == ()
 
     @pytest.mark.parametrize(
-        ("factor", "share"), [(0.2, "20 %"), (0.89, "89 %"), (1.25, "125 %"), (50, "more than 1000 %")]
+        ("factor", "share"), [(0.2, "20%"), (0.89, "89%"), (1.25, "125%"), (50, "more than 1000%")]
     )
     def test_calls_that_add_up_to_less_or_more_are(self, factor: float, share: str) -> None:
         times = whole([1.0] * 5, [factor] * 5)
@@ -315,7 +315,7 @@ class TestDoubt:
 
     def test_without_steps_that_had_no_probes_the_rest_is_an_estimate(self) -> None:
         (warning,) = whole([1.0], [0.6], has_plain=False).warnings
-        assert "add up to 60 % of the forward with probes" in warning.text
+        assert "add up to 60% of the forward with probes" in warning.text
         assert "which no step without probes confirms" in warning.text
         assert "sweeprof.Profiler" in warning.advice
         assert whole([1.0], [0.95], has_plain=False).warnings == ()
