@@ -26,6 +26,7 @@ from sweeprof.backends.torch.operators import MODULE, NODE, STEP, annotated, che
 from sweeprof.backends.torch.private import DisableTorchFunctionSubclass, EventType, RecordFunction
 from sweeprof.backends.torch.state import in_one_thread, modules_of
 from sweeprof.backends.torch.training import stepping
+from sweeprof.display import Rows
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import shape_of
 from sweeprof.measuring.line_profile import (
@@ -202,7 +203,7 @@ OTHERS = 1000
 
 def live_tensors(
     model: torch.nn.Module, optimizer: Any = None, inputs: object = (), besides: Iterable[StorageWeakRef] = ()
-) -> tuple[TensorRow, ...]:
+) -> Rows[TensorRow]:
     """Every storage that a Python object refers to, largest first; sizes are those of whole storages, views included.
 
     Parameters, buffers, their gradients, what the optimizer holds and the inputs have their names and kinds; tensors that are plain
@@ -314,7 +315,7 @@ class _Storage:
     bytes: int
 
 
-def _rows(found: Iterable[_Storage]) -> tuple[TensorRow, ...]:
+def _rows(found: Iterable[_Storage]) -> Rows[TensorRow]:
     kept: list[TensorRow] = []
     unnamed: list[TensorRow] = []
     for s in found:
