@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -229,7 +230,9 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
                 headline.remove(SAMPLES_PER_S)
                 break
     first = [name for name in headline if name in STEPS]
-    named = [info.name for info in named_metrics(comparison)]
+    named = []
+    with suppress(ValueError):  # a file that somebody has changed may have constraints on metrics that it lacks
+        named = [info.name for info in named_metrics(comparison)]
     # A faster precision is of use only where the outputs agree.
     if len({str(row.axes.get(_PRECISION)) for row in comparison.rows}) > 1:
         named.append(OUTPUT_DIFFERENCE)

@@ -147,9 +147,10 @@ def safe_key(name: str) -> str:
 
 
 def tracked_metrics(comparison: Comparison) -> list[MetricInfo]:
-    """Return the metrics of the tables, in their order, then others as long as there are few."""
+    """Return the metrics of the tables, in their order, then others that have a value, as long as there are few."""
     shown = shown_metrics(comparison)
-    rest = [info for info in comparison.metrics if info not in shown]
+    names = {name for row in comparison.rows for name in row.cells if value_of(row, name) is not None}
+    rest = [info for info in comparison.metrics if info.name in names and info not in shown]
     return [*shown, *rest[: max(0, MOST_TRACKED - len(shown))]]
 
 
