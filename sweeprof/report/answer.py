@@ -136,7 +136,8 @@ def answer(comparison: Comparison) -> Answer:
     elif comparison.varying_axes() == (BATCH_AXIS,) and any(value_of(row, SAMPLES_PER_S) for row in rows):
         finding = _scaling(comparison, metric)
     else:
-        finding, best = _lowest(comparison, metric, rows)
+        right = [row for row in rows if not _has_wrong_outputs(comparison, row)]
+        finding, best = _lowest(comparison, metric, right or rows)
     found = _with_confidence(comparison, finding, counts, pairs, best)
     without = _sides_without_results(comparison)
     return Answer(finding, f"{counts} {without}".rstrip(), found.confidence, found.reasons, found.advice, best)
@@ -322,7 +323,8 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
     elif len(search.goals) == 1:
         ranking = _ranked(comparison, rows, goals[0])
         value = f"{_name(comparison, ranking.best)} – {_text(ranking.best, goals[0])}"
-        sentences = [f"Best {titles[goals[0]]}{condition}: {value} {measured}.{_rivals(comparison, ranking)}"]
+        best = f"{_best_word(ranking)} {titles[goals[0]]}"
+        sentences = [f"{best}{condition}: {value} {measured}.{_rivals(comparison, ranking)}"]
     else:
         count = counted(sum(row.on_front for row in rows), "combination")
         sentences = [f"The Pareto front of {', '.join(titles.values())}{condition} has {count} {measured}."]
@@ -340,6 +342,11 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
 def _directed(info: MetricInfo, is_largest: bool) -> MetricInfo:
     """Return a metric of which a search wants the largest or the smallest value, whatever is better."""
     return replace(info, better="higher" if is_largest else "lower")
+
+
+def _best_word(ranking: _Ranking) -> str:
+    """Return what a sentence calls the best row: of several that may be the best it is the best that was measured."""
+    return "Best measured" if ranking.open else "Best"
 
 
 def _rivals(comparison: Comparison, ranking: _Ranking) -> str:
@@ -577,9 +584,11 @@ def _best_head(comparison: Comparison, metric: MetricInfo, axes: Sequence[str]) 
 
 def _best_cells(metric: MetricInfo, ranking: _Ranking | None, names: Mapping[str, str]) -> tuple[str, str, str]:
     """Return the name of the best row, its value, and how far the next one is behind; ``~`` marks what is not certain."""
-    if ranking is None or ranking.second is None:
+    if ranking is None:
         return MISSING, MISSING, "nothing to compare"
     best, second = ranking.best, ranking.second
+    if second is None:
+        return names[best.combination_id], _text(best, metric), "nothing to compare"
     behind = names[second.combination_id]
     value, other = _value(best, metric), _value(second, metric)
     if second in ranking.equal:
@@ -732,7 +741,7 @@ def _fulfilling(comparison: Comparison, metric: MetricInfo | None) -> tuple[str,
         return f"{share} ({conditions}).", None
     ranking = _ranked(comparison, rows, metric)
     best, title = ranking.best, metric_title(metric, comparison.rows)
-    text = f"Best {title} with {conditions}: {_name(comparison, best)} – {_text(best, metric)}"
+    text = f"{_best_word(ranking)} {title} with {conditions}: {_name(comparison, best)} – {_text(best, metric)}"
     cell = best.cells[metric_of(best, metric)]
     if best.baseline_id is not None and not best.is_baseline and cell.ratio:
         ratio = cell.ratio if metric.better == "lower" else 1 / cell.ratio

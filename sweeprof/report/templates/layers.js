@@ -25,8 +25,8 @@
   const quotient = (a, b) => (a === null || b === null || b === 0 ? null : a / b);
   const difference = (a, b) => (a === null || b === null ? null : a - b);
 
-  // The nodes of a table as a tree, with their own figures, and the sums with child layers. Siblings of one name are calls of one
-  // module: they are told apart by their number.
+  // The nodes of a table as a tree, with their own figures, and the sums with child layers. Siblings with the same
+  // name are calls of one module, and get numbers.
   const treeOf = (side) => {
     const [paths, types, depths, calls, shapes, ...figures] = side.vectors.map((place) => data.vectors[place]);
     const root = { path: "", sums: [], children: new Map() };

@@ -447,6 +447,10 @@ def test_outputs_that_are_nan_or_wrong_are_no_case() -> None:
     rows = (*found.rows[:-1], dataclasses.replace(found.rows[-1], warnings=nan))
     finding = answer(dataclasses.replace(found, rows=rows)).finding
     assert finding == "ort is 2.0× faster than torch in 1 of 3 cases; 2 without a result."
+    alone = dataclasses.replace(rows[-1], baseline_id=None, baseline_status=None)
+    right = dataclasses.replace(rows[0], baseline_id=None, baseline_status=None)
+    without = dataclasses.replace(found, baseline={}, rows=(right, alone))
+    assert answer(without).finding == "The latency of torch, batch_size 1 is 2.00 s."
 
 
 # The answers of sweeps drawn by chance, checked from the table by code that shares nothing with it

@@ -88,7 +88,7 @@ def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: 
     values = {(batch, step): batch / (step + 0.1 * batch) for batch, step in sizes if step + 0.1 * batch < 5}
     (batch, step), value = max(values.items(), key=lambda item: item[1])
     assert answer(comparison).finding.startswith(
-        f"Best throughput with latency < 5 ms: batch_size {batch}, step {step} – {value:.2f} k/s "
+        f"Best measured throughput with latency < 5 ms: batch_size {batch}, step {step} – {value:.2f} k/s "
         f"(10 of 28 combinations measured). "
     )
     assert answer(comparison).counts == "10 of 10 chosen combinations measured."
@@ -106,7 +106,7 @@ def test_the_answer_names_what_is_not_distinguishable(tmp_path: Path) -> None:
     _, comparison = searched(tmp_path / "sweep", plan_of(trials=8, batches=(32, 64), threshold=0.2))
     finding = answer(comparison).finding
     assert finding == (
-        "Best throughput: batch_size 64, step 1 – 8.65 k/s (8 of 8 combinations measured). "
+        "Best measured throughput: batch_size 64, step 1 – 8.65 k/s (8 of 8 combinations measured). "
         "Not certain to be worse: batch_size 32, step 1; batch_size 64, step 2 and 5 more."
     )
 
