@@ -18,7 +18,7 @@ from sweeprof.report import operators as operator_reports
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import MODEL_AXIS, detail_text, named_text, rounds_text, value_text
 from sweeprof.report.csv import measurements
-from sweeprof.report.fitting import fitted, terminal_width
+from sweeprof.report.fitting import as_text, fitted, terminal_width
 from sweeprof.report.layer_formats import called_as, total_pairs, tree
 from sweeprof.report.layer_table import nodes, place_text, remarks_on
 from sweeprof.report.operators import sums_text, tensor_cells
@@ -33,7 +33,6 @@ from sweeprof.report.view import (
     ViewCell,
     ViewRow,
     ViewTable,
-    as_text,
     counted,
     fields_table,
     first_few,

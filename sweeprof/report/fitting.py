@@ -1,4 +1,4 @@
-"""Printed objects that keep to the width of a terminal: texts are cut, the last columns left out, paragraphs broken."""
+"""Tables and views as aligned text within the width of a terminal: texts are cut, last columns left out, paragraphs broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from sweeprof.report.view import LONGEST_CELL, View, ViewRow, ViewTable
 from sweeprof.text import one_line, printable, shortened
 
-_GAP = 2
+GAP = "  "
+"""Between two columns."""
 _NOTE = "note"
 """The title of a last column whose texts stand below the table where less than half of them would fit."""
 _NARROWEST = 12
@@ -33,8 +34,35 @@ def wrapped(text: str, width: int | None) -> list[str]:
 
 def natural_width(lines: Sequence[Sequence[str]]) -> int:
     """Return the characters that the longest line of a table takes in full; its first line is the header."""
-    widths = _widths(lines)
-    return sum(widths) + _GAP * (len(widths) - 1)
+    return _total(_widths(lines))
+
+
+def padded(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[list[str]]:
+    """Return cells with spaces, so that columns are aligned, numbers on the right.
+
+    The last cell of a line with fewer cells than columns takes the remaining ones.
+    """
+    widths = _widths(lines, len(is_numeric))
+    found = []
+    for line in lines:
+        cells = []
+        for place, text in enumerate(line):
+            pad = " " * (widths[place] - cell_len(text))
+            is_right = is_numeric[place] and len(line) == len(widths)
+            cells.append(pad + text if is_right else text + pad)
+        found.append(cells)
+    return found
+
+
+def aligned(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[str]:
+    """Return the lines of :func:`padded` as text."""
+    return [GAP.join(cells).rstrip() for cells in padded(lines, is_numeric)]
+
+
+def with_rule(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[str]:
+    """Return the aligned lines of a table with a rule below the first."""
+    header, *body = aligned(lines, is_numeric)
+    return [header, "─" * _total(_widths(lines, len(is_numeric))), *body]
 
 
 def left_out(names: Sequence[str], width: int, natural: int) -> str:
@@ -61,13 +89,13 @@ def fitted_lines(
     places = list(range(len(natural)))
     while True:
         widths = _cut_widths([natural[i] for i in places], lines[0], [is_numeric[i] for i in places], width)
-        if len(places) == 1 or sum(widths) + _GAP * (len(places) - 1) <= width:
+        if len(places) == 1 or _total(widths) <= width:
             break
         del places[-2 if keeps_last and len(places) > 2 else -1]
     fitted = []
     for line in lines:
         if len(line) <= last and len(line) <= len(places):
-            before = sum(widths[: len(line) - 1]) + _GAP * (len(line) - 1)
+            before = sum(widths[: len(line) - 1]) + len(GAP) * (len(line) - 1)
             limits = [*widths[: len(line) - 1], max(width - before, _NARROWEST)]
             fitted.append(_cut(line, limits))
         else:
@@ -88,7 +116,7 @@ def _cut_widths(widths: Sequence[int], titles: Sequence[str], is_numeric: Sequen
     cut = list(widths)
     least = [max(_NARROWEST, cell_len(title)) for title in titles[: len(cut)]]
     least[0] = max(_NARROWEST, width // 2) if len(cut) > 1 else width
-    while sum(cut) + _GAP * (len(cut) - 1) > width:
+    while _total(cut) > width:
         places = [place for place, size in enumerate(cut) if not is_numeric[place] and size > least[place]]
         if not places:
             break
@@ -96,13 +124,40 @@ def _cut_widths(widths: Sequence[int], titles: Sequence[str], is_numeric: Sequen
     return cut
 
 
-def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    widths = [cell_len(text) for text in lines[0]]
+def _widths(lines: Sequence[Sequence[str]], columns: int | None = None) -> list[int]:
+    widths = [0] * (len(lines[0]) if columns is None else columns)
     for line in lines:
         for place, text in enumerate(line):
             if place + 1 < len(line) or len(line) == len(widths):  # a cell that takes several columns widens none
                 widths[place] = max(widths[place], cell_len(text))
     return widths
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def as_text(view: View) -> str:
+    """Return the view as lines for a terminal, without a line break at the end."""
+    lines = [one_line(view.title)] if view.title else []
+    for part in view.parts:
+        if isinstance(part, str):
+            lines.append(one_line(part))
+            continue
+        cells = [[one_line(heading.title) for heading in part.headings]]
+        for row in part.shown:
+            texts = []
+            for cell in row.cells:
+                text = " ".join(printable(cell.text).splitlines()) if cell.is_code else one_line(cell.text)
+                texts.append(shortened(text, LONGEST_CELL))
+            texts[0] = GAP * row.depth + texts[0]
+            cells.append(texts)
+        if part.title:
+            lines.append(one_line(part.title))
+        lines += with_rule(cells, [heading.is_numeric for heading in part.headings])
+        if part.omitted:
+            lines.append(part.omitted)
+    return "\n".join(lines)
 
 
 def fitted(view: View, width: int) -> View:

@@ -73,10 +73,8 @@ def escaped(text: str) -> str:
 
 @cache
 def _written(character: str) -> str:
-    if character in _WRITTEN:
-        return _WRITTEN[character]
-    if " " <= character <= "~":
-        return character
+    if character in _WRITTEN or " " <= character <= "~":
+        return _WRITTEN.get(character, character)
     category = unicodedata.category(character)
     if category in ("Cc", "Zs", "Zl", "Zp"):
         return " "

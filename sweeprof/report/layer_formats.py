@@ -12,7 +12,7 @@ from sweeprof.errors import UserError, choice_problem
 from sweeprof.numbers import MISSING, rounded, scaled
 from sweeprof.report import layer_table
 from sweeprof.report.csv import csv_lines
-from sweeprof.report.fitting import fitted_lines, left_out, natural_width, wrapped
+from sweeprof.report.fitting import aligned, fitted_lines, left_out, natural_width, with_rule, wrapped
 from sweeprof.report.latex import escaped
 from sweeprof.report.layer_table import (
     Figures,
@@ -26,7 +26,7 @@ from sweeprof.report.layer_table import (
 )
 from sweeprof.report.markdown import escaped as markdown_escaped
 from sweeprof.report.markdown import head_lines, table_line
-from sweeprof.report.view import StringTable, aligned, render, with_rule
+from sweeprof.report.view import StringTable, render
 from sweeprof.results import layers
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import FRAME_COLUMNS, FUNCTIONAL, LayerTable

@@ -8,7 +8,8 @@ from functools import partial
 
 from sweeprof.numbers import rounded, significant
 from sweeprof.report.csv import csv_lines
-from sweeprof.report.view import aligned, counted
+from sweeprof.report.fitting import aligned
+from sweeprof.report.view import counted
 from sweeprof.results.observations import (
     FRAME_COLUMNS,
     FunctionLines,

@@ -8,22 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import Column
 from sweeprof.report.explore import MOST_FAILURES, failures
+from sweeprof.report.fitting import GAP, fitted_lines, padded, with_rule
 from sweeprof.report.summary import conditions, protocol_text, sections, short_notes
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
-from sweeprof.report.view import counted, with_rule
+from sweeprof.report.view import counted
 from sweeprof.results.compared_rows import Comparison
-from sweeprof.text import axes_text, console, one_line
+from sweeprof.text import axes_text, console, one_line, shortened
 
-_GAP = 2
 _AXIS_LIMIT = 24
-"""Cells that one axis value may take; longer names lose their end."""
+"""Cells that one axis value may take; longer names lose their middle."""
 _MAIN_FIGURES = 4
 """Columns of figures that are worth more than the intervals of values whose ratio has a column."""
 _MOST_CASES = 12
@@ -145,26 +145,57 @@ def text(comparison: Comparison, width: int = 100) -> str:
 
 def _fitting(found: Sequence[ReportTable], width: int) -> tuple[list[list[Text]], str]:
     """Return the lines of each table with the columns that fit all of them, and what is not shown; empty if everything is."""
-    widths, kept = _widths(found, width)
-    columns = found[0].columns if found else ()
+    if not found:
+        return [], ""
+    columns = found[0].columns
     dropped: list[str] = []
-    for kind in _FIGURES:
-        if len(kept) < len(columns) and sum(columns[i].kind in _FIGURES for i in kept) < _MAIN_FIGURES:
+    for kind in (None, *_FIGURES):
+        if kind is not None:
             found, names = _without_intervals(found, kind)
             dropped += names
-            widths, kept = _widths(found, width)
-    left_out = [_untitled(column) for i, column in enumerate(columns) if i not in kept] + dropped
+        lines = [[column.title for column in columns]]
+        for table in found:
+            lines += [_texts(line, columns) for line in table.lines]
+        places, fitted = fitted_lines(lines, [True] * len(columns), width)  # no text is cut further
+        figures = sum(columns[place].kind in _FIGURES for place in places)
+        if len(places) == len(columns) or figures >= _MAIN_FIGURES:
+            break
+    head, *rows = padded(fitted, [columns[place].numeric for place in places])
+    left = iter(rows)
     shown = []
     for table in found:
-        lines = [_cut(Text(table.title, style="bold"), width)]
+        parts = [_cut(Text(table.title, style="bold"), width)]
         if table.captions:
-            lines.append(Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim"))
-        titles = [_aligned(table.columns[i].title, widths[i], table.columns[i]) for i in kept]
-        rule = "─" * min(width, sum(widths[i] for i in kept) + _GAP * (len(kept) - 1))
-        lines += [_cut(Text((" " * _GAP).join(titles), style="bold"), width), Text(rule, style="dim")]
-        lines += [_cut(_line(line, table, kept, widths), width) for line in table.lines]
-        shown.append(lines)
+            parts.append(Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim"))
+        parts += [
+            _cut(Text(GAP.join(head), style="bold"), width),
+            Text("─" * min(width, cell_len(GAP.join(head))), "dim"),
+        ]
+        for line in table.lines:
+            text = Text()
+            for place, cell in zip(places, next(left), strict=True):
+                column = columns[place]
+                if line.failure is None or column.kind == "axis":
+                    text.append(cell, _style(column, line.entries[place], line))
+                    text.append(GAP)
+            # A failed one says why where its numbers would stand.
+            text.append(line.failure or "", _FAILED)
+            text.rstrip()
+            parts.append(_cut(text, width))
+        shown.append(parts)
+    left_out = [_untitled(column) for place, column in enumerate(columns) if place not in places] + dropped
     return shown, f"not shown at this width: {', '.join(left_out)}" if left_out else ""
+
+
+def _texts(line: TableRow, columns: Sequence[Column]) -> list[str]:
+    """Return the cells of a row; of a failed one only those of its axes have texts."""
+    texts = []
+    for column, entry in zip(columns, line.entries, strict=True):
+        if column.kind == "axis":
+            texts.append(shortened(entry.text, _AXIS_LIMIT))
+        else:
+            texts.append("" if line.failure is not None else entry.text)
+    return texts
 
 
 def _untitled(column: Column) -> str:
@@ -189,41 +220,6 @@ def _without_intervals(found: Sequence[ReportTable], kind: str) -> tuple[list[Re
     return shorter, [f"{_untitled(columns[i])} interval" for i in places]
 
 
-def _widths(found: Sequence[ReportTable], width: int) -> tuple[list[int], list[int]]:
-    """Return the width of every column, and the columns that fit: the axes, and of the others the first."""
-    columns = found[0].columns if found else ()
-    widths = []
-    for i, column in enumerate(columns):
-        natural = cell_len(column.title)
-        for table in found:
-            for line in table.lines:
-                if line.failure is None or column.kind == "axis":
-                    natural = max(natural, cell_len(line.entries[i].text))
-        widths.append(min(natural, _AXIS_LIMIT) if column.kind == "axis" else natural)
-    kept = list(range(len(widths)))
-    while sum(widths[i] for i in kept) + _GAP * (len(kept) - 1) > width:
-        figures = [i for i in kept if columns[i].kind in _FIGURES]
-        if len(figures) <= 1:
-            break
-        kept.remove(figures[-1])
-    return widths, kept
-
-
-def _line(line: TableRow, table: ReportTable, kept: list[int], widths: list[int]) -> Text:
-    """One row; a failed one says why where its numbers would stand."""
-    out = Text()
-    for i in kept:
-        column, entry = table.columns[i], line.entries[i]
-        if line.failure is not None and column.kind != "axis":
-            break
-        out.append(_aligned(entry.text, widths[i], column), _style(column, entry, line))
-        out.append(" " * _GAP)
-    if line.failure is not None:
-        out.append(line.failure, _FAILED)
-    out.rstrip()
-    return out
-
-
 def _style(column: Column, entry: TableCell, line: TableRow) -> str:
     if line.failure is not None:
         return _FAILED
@@ -232,14 +228,6 @@ def _style(column: Column, entry: TableCell, line: TableRow) -> str:
     if column.kind == "ratio":
         return "dim" if line.row.is_baseline else _STYLES[entry.verdict]
     return ""
-
-
-def _aligned(cell: str, width: int, column: Column) -> str:
-    """Axis values to the left, figures to the right."""
-    if cell_len(cell) > width:
-        return set_cell_size(cell, width - 1) + "…"
-    pad = " " * (width - cell_len(cell))
-    return cell + pad if not column.numeric else pad + cell
 
 
 def _cut(line: Text, width: int) -> Text:

@@ -14,7 +14,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from rich.cells import cell_len
 
 from sweeprof.numbers import MISSING, rounded, significant
 from sweeprof.results.measurement import Number
@@ -89,7 +88,6 @@ MOST_ROWS = 200
 """Rows of a table that are printed."""
 LONGEST_CELL = 120
 """Characters of a cell as text; HTML has all of them."""
-_GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,60 +189,6 @@ def table(
         cells = [ViewCell(cell) if isinstance(cell, str) else cell for cell in row]
         found.append(ViewRow(tuple(cells)))
     return ViewTable(tuple(Heading(name, name in numeric) for name in headings), tuple(found), title)
-
-
-def as_text(view: View) -> str:
-    """Return the view as lines for a terminal, without a line break at the end."""
-    lines = [one_line(view.title)] if view.title else []
-    for part in view.parts:
-        if isinstance(part, str):
-            lines.append(one_line(part))
-            continue
-        cells = [[one_line(heading.title) for heading in part.headings]]
-        for row in part.shown:
-            texts = []
-            for cell in row.cells:
-                text = " ".join(printable(cell.text).splitlines()) if cell.is_code else one_line(cell.text)
-                texts.append(shortened(text, LONGEST_CELL))
-            texts[0] = _GAP * row.depth + texts[0]
-            cells.append(texts)
-        if part.title:
-            lines.append(one_line(part.title))
-        lines += with_rule(cells, [heading.is_numeric for heading in part.headings])
-        if part.omitted:
-            lines.append(part.omitted)
-    return "\n".join(lines)
-
-
-def with_rule(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[str]:
-    """Return the aligned lines of a table with a rule below the first."""
-    widths = _widths(lines, len(is_numeric))
-    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-    header, *body = aligned(lines, is_numeric)
-    return [header, rule, *body]
-
-
-def aligned(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[str]:
-    """Return lines of cells as text with aligned columns; the last cell of a line with too few takes the remaining columns."""
-    widths = _widths(lines, len(is_numeric))
-    texts = []
-    for line in lines:
-        cells = []
-        for place, text in enumerate(line):
-            pad = " " * (widths[place] - cell_len(text))
-            is_right = is_numeric[place] and len(line) == len(widths)
-            cells.append(pad + text if is_right else text + pad)
-        texts.append(_GAP.join(cells).rstrip())
-    return texts
-
-
-def _widths(lines: Sequence[Sequence[str]], columns: int) -> list[int]:
-    widths = [0] * columns
-    for line in lines:
-        for place, text in enumerate(line):
-            if place + 1 < len(line) or len(line) == columns:  # a cell that takes several columns widens none
-                widths[place] = max(widths[place], cell_len(text))
-    return widths
 
 
 def as_html(view: View) -> str:
