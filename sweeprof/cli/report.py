@@ -21,8 +21,7 @@ Needs no framework. While the sweep runs, the reports are those of what is measu
 
 Always written:
   report.html                    the page, opens offline
-  comparison.csv, .json, .md     the comparison: a spreadsheet, a program, a README
-  pull_request.md                a comment for a pull request, the verdict first
+  comparison.csv, .json, .md     the comparison: a spreadsheet, a program, a pull request or README
   comparison-tables.tex          the tables, for a paper
   tables/*.csv                   tidy tables: measurements, rounds, problems, samples
   layers/, operators/, memory/   the files of each combination

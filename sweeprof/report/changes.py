@@ -1,4 +1,4 @@
-"""The changes between two sweeps, for a terminal, as Markdown and as JUnit; and any comparison as a comment in a pull request."""
+"""The changes between two sweeps, for a terminal, as Markdown and as JUnit; and any comparison as Markdown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -14,27 +15,26 @@ from rich.text import Text
 
 from sweeprof.numbers import MISSING, rounded, text_unit
 from sweeprof.report.answer import Answer, answer
-from sweeprof.report.columns import baseline_text, called_metrics, metric_title, ratio_text, verdict_note
-from sweeprof.report.markdown import Comment, code_block, row_cells, sanitised
+from sweeprof.report.columns import baseline_text, called_metrics, metric_title, ratio_text
+from sweeprof.report.explore import failures
+from sweeprof.report.markdown import Comment, code_block, sanitised
 from sweeprof.report.summary import (
     against_lines,
     combination_namer,
     conditions,
     environment_items,
     footnotes,
-    headline,
-    means_lines,
     protocol_text,
+    sections,
     tests_text,
-    verdict_counts,
 )
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
-from sweeprof.report.view import counted
+from sweeprof.report.view import counted, first_few
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS
-from sweeprof.text import one_line
+from sweeprof.text import axes_text, one_line
 
 ChangeKind = Verdict | Literal["missing", "new"]
 KINDS: tuple[ChangeKind, ...] = ("worse", "missing", "not_comparable", "unclear", "better", "new")
@@ -209,6 +209,10 @@ def print_changes(changes: Changes, title: str, out: Console, failing: Sequence[
     out.print(Text(changes_headline(changes), style="bold"))
 
 
+_HEAD = [(name, name == "ratio") for name in ("combination", "metric", "baseline → this", "ratio", "why")]
+"""Titles of the texts of a change, each with whether it is a number."""
+
+
 def change_cells(change: SweepChange) -> tuple[str, ...]:
     """Return a change as texts: the combination, the metric, both values, the ratio, and why there is no verdict."""
     why = REASONS.get(change.reason or "", "") if change.kind in _UNDECIDED else ""
@@ -226,11 +230,9 @@ def markdown(changes: Changes, title: str, failing: Sequence[str] = ()) -> str:
     comment.add("\n".join(f"- {sanitised(line, 300)}" for line in changes.lines))
     for line in changes.remarks:
         comment.add(sanitised(line, 1000))
-    names = ("change", "combination", "metric", "before → now", "ratio", "why")
     shown = grouped(changes.changes)
     rows = [(change.kind, *(sanitised(cell, 300) for cell in change_cells(change))) for change in shown]
-    head = [(name, name == "ratio") for name in names]
-    comment.table("What changed", head, rows, fold=False)
+    comment.table("What changed", [("change", False), *_HEAD], rows, fold=False)
     return comment.text()
 
 
@@ -273,19 +275,22 @@ def junit(changes: Changes, compared: Comparison, failing: Sequence[str]) -> str
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-# A comparison as a comment in a pull request: the verdict first, what got worse and what failed, the rest folded away.
+# Any comparison as GitHub Markdown: the answer first, what got worse and what failed, the rest folded where it is long.
 
 
 _MOST = 20
-"""Rows of a table that is not folded, or that only details what the headline counts."""
+"""Rows of a table that only details what the first lines say."""
+_MOST_NAMED = 3
+"""Combinations that failed for one reason."""
+_FEW = 40
+"""Combinations whose tables are not folded."""
 _MORE = "Not every figure fits here: `comparison.csv` and `report.html` have them all."
-_ORDER: tuple[Verdict, ...] = ("worse", "better", "same", "unclear", "not_comparable")
 
 
-def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
+def comparison_markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
     """GitHub Markdown of less than 65,536 characters, however large the sweep: what does not fit is counted.
 
-    Throughput, which is the latency the other way up, is in the tables alone.
+    For a comment in a pull request, an issue, or the description of a tracker, which folds all but the first paragraph.
 
     Args:
         comparison: what was measured.
@@ -293,78 +298,60 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     """
     tell = combination_namer(comparison)
     comment = Comment()
-    titles = {info: metric_title(info, comparison.rows) for info in called_metrics(comparison)}
-    figures: list[tuple[SweepChange, Cell]] = []
-    failed: list[Row] = []
-    for row in sorted_rows(comparison):
-        figures += figure_changes(comparison, row, tell(row.axes), titles)
-        if not row.has_values or row.failures:
-            failed.append(row)
-    figures.sort(key=lambda figure: -_size(figure[1]))
-    title = f"### {sanitised(comparison.name)}: "
-    if figures:
-        counts = {verdict: sum(change.kind == verdict for change, _ in figures) for verdict in _ORDER}
-        once = sum(change.reason == "measured_once" for change, _ in figures)
-        shown = [verdict for verdict in _ORDER if counts[verdict] or verdict == "worse"]
-        title += f"{verdict_counts(counts, once, shown)} – "
-    comment.add(title + headline(comparison))
     words = answer(comparison)
-    # The counts are in the title.
-    comment.add(sanitised(" ".join(filter(None, (words.finding, words.certainty, words.advice))), 2000))
-    protocol = [sanitised(conditions(comparison), 1000), sanitised(protocol_text(comparison), 1000)]
+    comment.add(f"**{sanitised(words.finding, 2000)}** {sanitised(words.rest, 2000)}")
+    about = [conditions(comparison), protocol_text(comparison)]
+    base = sanitised(baseline_text(comparison))
     if comparison.against or comparison.baseline:
-        protocol.insert(0, f"Compared with {sanitised(baseline_text(comparison))}")
-    comment.add(" · ".join(filter(None, protocol)))
+        about.insert(0, f"Compared with {baseline_text(comparison)}")
+    comment.add(" · ".join(sanitised(text, 1000) for text in about if text))
     if words.best is not None:
         best = [list(map(sanitised, line)) for line in words.best.lines]
         count = len(best) + words.best.left_out
         comment.table("Best", _left(*map(sanitised, words.best.head)), best, _MOST, fold=False, count=count)
-    now = "now" if comparison.against else "this"
-    head = [*_left("combination", "metric"), (sanitised(baseline_text(comparison)), True), (now, True), ("ratio", True)]
-    worse = [_cells(change) for change, _ in figures if change.kind == "worse"]
-    comment.table(f"Worse ({len(worse)})", head, worse, _MOST, fold=False)
-    _add_failed(comment, comparison, failed)
-    if comparison.against is not None:
-        changed = [f"- {sanitised(line, 300)}" for line in against_lines(comparison)]
-        comment.add("\n".join(["**What changed**", "", *changed]))
-    for verdict in ("better", *_UNDECIDED):
-        rows = []
-        for change, cell in figures:
-            if change.kind == verdict:
-                rows.append((*_cells(change), sanitised(verdict_note(cell), 200)))
-        title = f"{verdict.replace('_', ' ').capitalize()} ({len(rows)})"
-        comment.table(title, [*head, *_left("why")], rows, _MOST)
+    titles = {info: metric_title(info, comparison.rows) for info in called_metrics(comparison)}
+    figures: list[tuple[SweepChange, Cell]] = []
+    for row in sorted_rows(comparison):
+        found = figure_changes(comparison, row, tell(row.axes), titles)
+        figures += [figure for figure in found if figure[0].kind == "worse"]
+    figures.sort(key=lambda figure: -_size(figure[1]))
+    lines = [list(map(sanitised, change_cells(change)[:-1])) for change in grouped([change for change, _ in figures])]
+    comment.table(f"Worse than {base} ({len(figures)})", _HEAD[:-1], lines, _MOST, fold=False)
+    _add_failures(comment, comparison)
+    for section in sections(comparison):
+        listed = [f"- {sanitised(line, 300)}" for line in section.lines]
+        comment.add("\n".join([f"**{sanitised(section.title, 300)}**", "", *listed]))
     # What explains the figures is short, and would be the first to find no room after them.
     comment.add(_explanation(comparison))
-    _add_tables(comment, tables(comparison) if made is None else made)
+    _add_tables(comment, tables(comparison) if made is None else made, len(comparison.rows) > _FEW)
     return comment.text()
 
 
-def _add_failed(comment: Comment, comparison: Comparison, failed: Sequence[Row]) -> None:
-    tell = combination_namer(comparison)
-    fully = " fully" if any(row.has_values for row in failed) else ""
+def _add_failures(comment: Comment, comparison: Comparison) -> None:
+    """Add what was not measured, a line for each cause; the HTML page has the tracebacks."""
     lines = []
-    for row in failed:
-        status: str = "incomplete" if row.status == "ok" else row.status
-        if comparison.against and row.baseline_status:
-            status += f" (was {row.baseline_status})"
-        lines.append((sanitised(tell(row.axes)), status, sanitised(row.reason or "no reason was given", 300)))
-    head = _left("combination", "status", "why")
-    comment.table(f"Not{fully} measured ({len(failed)})", head, lines, _MOST, fold=False)
+    for one in failures(comparison):
+        names = sanitised(first_few([name for _, name in one.rows], _MOST_NAMED, "; "), 300)
+        log = f" ([log]({quote(one.log)}))" if one.log else ""
+        lines.append((one.status, f"{sanitised(one.reason, 300)}{log}", f"{len(one.rows)}: {names}"))
+    comment.table("Not measured, or not fully", _left("status", "why", "combinations"), lines, _MOST, fold=False)
 
 
-def _add_tables(comment: Comment, made: Sequence[ReportTable]) -> None:
+def _add_tables(comment: Comment, made: Sequence[ReportTable], are_folded: bool) -> None:
     """Add every combination, a table per model, as far as there is room."""
     are_all_shown = True
     for place, table in enumerate(made):
         columns = [(sanitised(column.title), column.numeric) for column in table.columns]
-        rows = (row_cells(line, table, sanitised) for line in table.lines)
-        if any(line.row.status != "ok" for line in table.lines):
+        has_status = any(line.row.status != "ok" for line in table.lines)
+        if has_status:
             columns += _left("status")
-            rows = (_with_status(line, table) for line in table.lines)
-        title = f"{sanitised(table.title)}: all {len(table.lines)} combinations"
+        rows = (_cells(line, table, has_status) for line in table.lines)
+        title = f"{sanitised(table.title)}: {counted(len(table.lines), 'combination')}"
+        if table.captions:
+            title += "; " + " · ".join(f"{sanitised(name)} {sanitised(value)}" for name, value in table.captions)
         # What a table leaves of its share is for those after it.
-        are_all_shown &= comment.table(title, columns, rows, share=1 / (len(made) - place), count=len(table.lines))
+        share = 1 / (len(made) - place)
+        are_all_shown &= comment.table(title, columns, rows, fold=are_folded, share=share, count=len(table.lines))
     if not are_all_shown:
         comment.add(_MORE, is_last=True)
 
@@ -373,9 +360,17 @@ def _left(*titles: str) -> list[tuple[str, bool]]:
     return [(title, False) for title in titles]
 
 
-def _with_status(line: TableRow, table: ReportTable) -> list[str]:
-    status = "incomplete" if line.row.is_incomplete else line.status
-    return [*row_cells(line, table, sanitised), status]
+def _cells(line: TableRow, table: ReportTable, has_status: bool) -> list[str]:
+    """Return the cells of a row; of one without values only the axes and the status have texts."""
+    cells = []
+    for column, entry in zip(table.columns, line.entries, strict=True):
+        if column.kind == "axis":
+            cells.append(sanitised(entry.text))
+        else:
+            cells.append(entry.text if line.failure is None else MISSING)
+    if has_status:
+        cells.append("incomplete" if line.row.is_incomplete else line.status)
+    return cells
 
 
 def _size(cell: Cell) -> float:
@@ -383,18 +378,15 @@ def _size(cell: Cell) -> float:
     return round(max(cell.ratio, 1 / cell.ratio), 2) if cell.ratio and cell.ratio > 0 else float("inf")
 
 
-def _cells(change: SweepChange) -> tuple[str, ...]:
-    ratio = change.ratio or MISSING
-    return sanitised(change.axes), sanitised(change.title), change.before, sanitised(change.now), ratio
-
-
 def _explanation(comparison: Comparison) -> str:
-    """Return the text about the measurement: means, tests, remarks, environment, command."""
-    texts = [*means_lines(comparison)[:_MOST], tests_text(comparison)]
-    lines = [sanitised(text, 300) for text in texts if text]
+    """Return the text about the measurement: remarks, what was excluded, environment, command."""
+    lines = []
     for note in footnotes(comparison)[:_MOST]:
         message = " – ".join(sanitised(text, 300) for text in (note.text, note.advice) if text)
         lines.append(f"{sanitised(note.code)} in {counted(note.rows, 'row')}: {message}")
+    excluded = [f"{axes_text(item.axes)} ({one_line(item.reason)})" for item in comparison.excluded]
+    if excluded:
+        lines.append(f"excluded: {sanitised(first_few(excluded, _MOST, '; '), 2000)}")
     items = [f"{sanitised(name)} {sanitised(text)}" for name, text in environment_items(comparison)]
     if items:
         lines.append(" · ".join(items))

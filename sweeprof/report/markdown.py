@@ -1,124 +1,22 @@
-"""A comparison as GitHub Markdown, for a tracker's description, an issue or a README.
-
-Also names and reasons as GitHub shows them, and does nothing else with them; and parts of a comment within its limit.
-"""
+"""GitHub Markdown: names and reasons as GitHub shows them, and does nothing else with them; parts of a comment within its limit."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from urllib.parse import quote
 
-from sweeprof.numbers import MISSING
-from sweeprof.report.answer import answer
-from sweeprof.report.explore import MOST_FAILURES, failures
-from sweeprof.report.summary import (
-    conditions,
-    environment_items,
-    footnotes,
-    protocol_text,
-    sections,
-)
-from sweeprof.report.table import ReportTable, TableRow, tables
-from sweeprof.report.view import counted
-from sweeprof.results.compared_rows import Comparison
-from sweeprof.text import axes_text, one_line, printable, shortened
+from sweeprof.text import one_line, printable, shortened
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 # Within a word GitHub reads an underscore as itself: escaping it would only spoil `batch_size` in the source.
 _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 
 
-def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
-    """The whole report; its first line is the answer, since trackers fold what follows.
-
-    Args:
-        comparison: what was measured.
-        made: its tables, where they are made already.
-    """
-    found = answer(comparison)
-    parts = [f"**{escaped(found.finding)}** {escaped(found.rest)}"]
-    parts += [escaped(conditions(comparison)), escaped(protocol_text(comparison))]
-    if found.best is not None:
-        head = head_lines([(escaped(title), False) for title in found.best.head])
-        parts.append("\n".join([*head, *(table_line(map(escaped, line)) for line in found.best.lines)]))
-        if found.best.left_out:
-            parts.append(f"… and {found.best.left_out:,} more cases.")
-    parts += map(_table, tables(comparison) if made is None else made)
-    for section in sections(comparison):
-        parts.append(_list(section.title, [escaped(line) for line in section.lines]))
-    parts.append(_failures(comparison))
-    if comparison.excluded:
-        lines = [f"{escaped(axes_text(item.axes))} – {escaped(item.reason)}" for item in comparison.excluded]
-        parts.append(f"**Excluded** ({len(lines)})\n\n" + "\n".join(f"- {line}" for line in lines))
-    notes = []
-    for note in footnotes(comparison):
-        code = one_line(note.code).replace("`", "")
-        message = " – ".join(escaped(text) for text in (note.text, note.advice) if text)
-        notes.append(f"`{code}` in {counted(note.rows, 'row')}: {message}")
-    parts.append(_list("Notes", notes))
-    items = [f"{escaped(name)} {escaped(text)}" for name, text in environment_items(comparison)]
-    if items:
-        parts.append(f"**Environment** {' · '.join(items)}")
-    if comparison.command:
-        parts.append(code_block(comparison.command))
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _list(title: str, lines: Sequence[str]) -> str:
-    """Return a list with a title; empty if it has no lines, which are Markdown."""
-    return "\n".join([f"**{escaped(title)}**", "", *(f"- {line}" for line in lines)]) if lines else ""
-
-
 def escaped(text: str) -> str:
     """``text`` on one line, without any meaning to Markdown or HTML."""
     text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _OUTER_UNDERSCORE.sub(r"\_", _SPECIAL.sub(r"\\\1", text))
-
-
-def _table(table: ReportTable) -> str:
-    all_ok = all(line.row.status == "ok" for line in table.lines)
-    head = [(escaped(column.title), column.numeric) for column in table.columns]
-    if not all_ok:
-        head.append(("status", False))
-    lines = head_lines(head)
-    for line in table.lines:
-        cells = row_cells(line, table, escaped)
-        if line.row.is_incomplete and not all_ok:
-            cells.append(f"**incomplete**: {line.status}: {escaped(line.row.reason or '')}")
-        elif line.failure is not None:
-            cells.append(f"**{line.status}**{escaped(line.failure.removeprefix(line.status))}")
-        elif not all_ok:
-            cells.append("ok")
-        lines.append(table_line(cells))
-    parts = [f"### {escaped(table.title)}"]
-    if table.captions:
-        parts.append(" · ".join(f"{escaped(name)} {escaped(value)}" for name, value in table.captions))
-    return "\n\n".join([*parts, "\n".join(lines)])
-
-
-def row_cells(line: TableRow, table: ReportTable, escape: Callable[[str], str]) -> list[str]:
-    """Return the cells of a row; of one without values only the axes have texts."""
-    cells = []
-    for column, entry in zip(table.columns, line.entries, strict=True):
-        if column.kind == "axis":
-            cells.append(escape(entry.text))
-        else:
-            cells.append(entry.text if line.failure is None else MISSING)
-    return cells
-
-
-def _failures(comparison: Comparison) -> str:
-    """Return the failures with location and log; the HTML page has the tracebacks."""
-    found = [one for one in failures(comparison) if one.traceback or one.log or one.status == "incomplete"]
-    lines = []
-    for one in found[:MOST_FAILURES]:
-        log = f" ([log]({quote(one.log)}))" if one.log else ""
-        lines.append(f"{one.status} in {counted(len(one.rows), 'row')}: {escaped(one.reason)}{log}")
-    if len(found) > MOST_FAILURES:
-        lines.append(f"and {len(found) - MOST_FAILURES} more in report.html")
-    return _list("Errors", lines)
 
 
 def code_block(command: str) -> str:

@@ -1,15 +1,14 @@
-"""The text around a report's tables: protocol, means, headline, best rows, footnotes, environment, and the sections below."""
+"""The text around a report's tables: protocol, headline, best rows, footnotes, environment, and the sections below."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.numbers import ratio_number, rounded, text_unit
+from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import (
     MODEL_AXIS,
     UNCLEAR,
@@ -56,21 +55,6 @@ _WAYS = {
     "rounds": "interleaved round by round",
     "samples": "interleaved sample by sample",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """The geometric mean of a metric's ratios over the combinations that have values on both sides."""
-
-    candidate: str
-    metric: str
-    """The metric's title."""
-    ratio: float
-    count: int
-    of: int
-    """Combinations that could have had a ratio."""
-    incomplete: int = 0
-    """Ratios in which either side has fewer rounds than planned."""
 
 
 def percent(share: float) -> str:
@@ -197,34 +181,6 @@ def verdict_counts(counts: Mapping[Verdict, int], once: int, order: Iterable[Ver
     return ", ".join(parts)
 
 
-def geometric_means(comparison: Comparison) -> list[Mean]:
-    """Per value of the baseline's axes and per metric of the tables.
-
-    A mean of a single ratio, and one of ratios that are all 1, is omitted.
-    """
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in comparison.rows:
-        if row.baseline_id is not None and not row.is_baseline:
-            groups[candidate_name(comparison, row)].append(row)
-    means = []
-    infos = [info for info in shown_metrics(comparison) if info.better is not None]
-    for candidate, rows in groups.items():
-        for info in infos:
-            ratios = []
-            incomplete = 0
-            for row in rows:
-                cell = row.cells.get(info.name)
-                if cell is None or cell.verdict == "not_comparable" or not (row.has_values and row.baseline_has_values):
-                    continue
-                if cell.ratio is not None and cell.ratio > 0:
-                    ratios.append(cell.ratio)
-                    incomplete += row.is_incomplete or row.baseline_is_incomplete
-            if len(ratios) > 1 and set(ratios) != {1.0}:
-                mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-                means.append(Mean(candidate, metric_title(info, rows), mean, len(ratios), len(rows), incomplete))
-    return means
-
-
 def candidate_name(comparison: Comparison, row: Row) -> str:
     """Return the values by which a row differs from its baseline: ``tensorflow``; ``all`` for the rows of another sweep."""
     if comparison.against is not None:
@@ -236,17 +192,6 @@ def candidate_name(comparison: Comparison, row: Row) -> str:
             value = row.axes[axis]
             parts.append(axis_text(value) if isinstance(value, str) else axes_text({axis: value}))
     return ", ".join(parts)
-
-
-def means_lines(comparison: Comparison) -> list[str]:
-    """The geometric means, a line per candidate."""
-    by_candidate: defaultdict[str, list[str]] = defaultdict(list)
-    for mean in geometric_means(comparison):
-        count = f"{mean.count} of {mean.of}"
-        if mean.incomplete:
-            count += f", {mean.incomplete} incomplete"
-        by_candidate[mean.candidate].append(f"{mean.metric} ×{ratio_number(mean.ratio)} ({count})")
-    return [f"{candidate}: {', '.join(texts)}" for candidate, texts in by_candidate.items()]
 
 
 def against_lines(comparison: Comparison) -> list[str]:
@@ -584,7 +529,6 @@ def sections(comparison: Comparison) -> list[ReportSection]:
     found = [
         ("Slowest layers", _slowest_layers(comparison)),
         (f"Compared with {base}", against_lines(comparison)),
-        (f"Geometric means vs {base}", means_lines(comparison)),
         ("Verdicts", [tested] if tested else []),
         _qualifying(comparison),
         _front(comparison),

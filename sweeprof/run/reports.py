@@ -24,7 +24,7 @@ from sweeprof.paths import user_path
 from sweeprof.plan.comparing import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import NO_WORKING_DIRECTORY, NoAnswer, call
-from sweeprof.report.changes import pull_request
+from sweeprof.report.changes import comparison_markdown
 from sweeprof.report.csv import (
     Tidy,
     csv_chunks,
@@ -41,7 +41,6 @@ from sweeprof.report.explore import room, thinned_samples
 from sweeprof.report.html import Observed, details, html, prepare_html
 from sweeprof.report.latex import TABLES, latex
 from sweeprof.report.layer_formats import to_csv, to_html
-from sweeprof.report.markdown import markdown
 from sweeprof.report.operators import operators_csv, tensors_csv
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.compared_rows import Comparison, comparison_from, set_against
@@ -320,7 +319,7 @@ def write_reports(
     write_json(folder.path / "comparison.json", comparison, compact=len(comparison.rows) > MOST_INDENTED)
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     made = tables(comparison)  # once: of ten thousand combinations they take seconds
-    write_atomically(folder.path / "comparison.md", markdown(comparison, made))
+    write_atomically(folder.path / "comparison.md", comparison_markdown(comparison, made))
 
     seen: dict[str, Observed] = {}
     links: dict[str, dict[str, str]] = {}
@@ -400,7 +399,7 @@ def write_exports(
     formats: Collection[Format],
     made: Sequence[ReportTable],
 ) -> None:
-    """Write ``pull_request.md``, ``comparison-tables.tex``, ``tables/*.csv`` and what else is wanted.
+    """Write ``comparison-tables.tex``, ``tables/*.csv`` and what else is wanted.
 
     Args:
         folder: of the sweep.
@@ -411,7 +410,6 @@ def write_exports(
     Raises:
         UserError: Parquet is wanted, and pyarrow is not installed.
     """
-    write_atomically(folder.path / "pull_request.md", pull_request(comparison, made), durable=False)
     write_atomically(folder.path / f"{TABLES}.tex", latex(comparison, made), durable=False)
     makers: list[Callable[[], Tidy]] = [partial(table, comparison) for table in (measurements, rounds, problems)]
     if _has_samples(comparison, formats):

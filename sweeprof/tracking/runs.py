@@ -101,7 +101,10 @@ def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str
         return text
     ending = "\n\n… the rest is in the artifact comparison.md"
     kept = text[: TAG_LIMIT - len(ending)]
-    return (kept.rpartition("\n")[0] or kept) + ending
+    kept = kept.rpartition("\n")[0] or kept
+    if kept.count("<details>") > kept.count("</details>"):  # what follows would be folded, too
+        kept = kept[: kept.rindex("<details>")].rstrip()
+    return kept + ending
 
 
 def _code(command: str) -> str:

@@ -19,7 +19,7 @@ import pytest
 from support.browser import ARGUMENTS, CHROMIUM
 from support.samples import comparison, records
 from support.servers import MlflowServer, isolated
-from sweeprof.report.markdown import markdown
+from sweeprof.report.changes import comparison_markdown
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import MlflowTracker
@@ -81,7 +81,7 @@ def prepared(folder: Path, sweep_id: str, rows: int = 0) -> Prepared:
     folder.mkdir(parents=True)
     for record in records(of):
         record.write(folder / "records")
-    (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
+    (folder / "comparison.md").write_text(comparison_markdown(of), encoding="utf-8")
     (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
     return Prepared(of, folder)
 

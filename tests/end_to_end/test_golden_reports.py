@@ -31,7 +31,7 @@ RECORDS = GOLDEN / "sweep-v2"
 DETAILED = "c000000000001"
 """The combination whose files are kept."""
 AGREED = (
-    *("comparison.csv", "comparison.md", "comparison.json", "comparison-tables.tex", "pull_request.md"),
+    *("comparison.csv", "comparison.md", "comparison.json", "comparison-tables.tex"),
     *(f"tables/{name}.csv" for name in ("measurements", "rounds", "samples", "problems")),
     *(f"layers/{DETAILED}.{kind}" for kind in ("csv", "html")),
     f"operators/{DETAILED}.csv",

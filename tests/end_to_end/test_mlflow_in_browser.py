@@ -32,8 +32,8 @@ from support.mlflow_pages import (
 )
 from support.samples import comparison, records, with_added_memory
 from support.servers import MlflowServer
+from sweeprof.report.changes import comparison_markdown
 from sweeprof.report.html import html
-from sweeprof.report.markdown import markdown
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.connection import VIEWER
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
@@ -84,7 +84,7 @@ def send(tracker: MlflowTracker, output: Path, **changes: Any) -> Links:
     of = with_added_memory(dataclasses.replace(comparison(), command=long_command, **changes))
     folder = output / of.sweep_id
     write_layers(folder, of)
-    (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
+    (folder / "comparison.md").write_text(comparison_markdown(of), encoding="utf-8")
     (folder / "report.html").write_text(html(of, False), encoding="utf-8")
     found = tracker.open(SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows)))
     tracker.close(of, records(of), folder, "finished")

@@ -149,7 +149,6 @@ def test_the_folder_holds_what_was_promised(folder: Path) -> None:
     assert json.loads((folder / "environment.json").read_text())["cpu"]
     tables = ("comparison.md", "comparison.csv", "comparison.json", "comparison-tables.tex")
     assert [name for name in (*tables, "report.html", "sweeprof.log") if not (folder / name).is_file()] == []
-    assert (folder / "pull_request.md").read_text(encoding="utf-8").startswith("### quickstart: ")
 
 
 def test_the_terminal_shows_tables_and_then_two_lines(quickstart: Ran, folder: Path) -> None:

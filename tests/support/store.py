@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.samples import records
-from sweeprof.report.markdown import markdown
+from sweeprof.report.changes import comparison_markdown
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
@@ -48,7 +48,7 @@ class Store:
         for record in found:
             record.write(folder / "records")
         write_json(folder / "comparison.json", of.to_dict())
-        (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
+        (folder / "comparison.md").write_text(comparison_markdown(of), encoding="utf-8")
         (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
         tracker = self.tracker(history)
         tracker.open(sweep_info(of))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from support.samples import build, chosen, comparison
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import metric_title, shown_metrics
-from sweeprof.report.summary import geometric_means, protocol_text
+from sweeprof.report.summary import protocol_text
 from sweeprof.report.table import whole_table
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.constraints import dominant, metric_names, with_selection
@@ -132,16 +131,6 @@ def test_what_misses_another_condition_for_certain_is_certain() -> None:
     assert fulfils(both)["beaten"] == "✗"
     (row,) = (row for row in both.rows if row.axes["model"] == "beaten")
     assert row.misses == ("latency < 5 ms: 8.00 ms", "accuracy > 0.95: 0.9000")
-
-
-def test_geometric_means_are_of_what_is_ok_on_both_sides() -> None:
-    found = {mean.metric: mean for mean in geometric_means(comparison())}
-    latency = found["latency"]
-    assert (latency.candidate, latency.count, latency.of) == ("tensorflow", 7, 9)
-    cells = [row.cells["latency/forward"] for row in comparison().rows if row.axes["backend"] == "tensorflow"]
-    logs = [math.log(cell.ratio) for cell in cells if cell.ratio is not None]
-    assert latency.ratio == pytest.approx(math.exp(sum(logs) / 7))
-    assert "agreement" not in found
 
 
 def test_the_header_says_how_it_was_measured() -> None:

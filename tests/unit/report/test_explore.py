@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import statistics
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 from support.samples import DRAWN_METRICS, LONG, PLANNED, build, comparison, drawn, hostile, with_cells
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.answer import answer
-from sweeprof.report.changes import pull_request
 from sweeprof.report.explore import (
     LEAST_OF_A_ROUND,
     MOST_OF_ONE,
@@ -219,19 +216,6 @@ def test_verdicts_are_counted_by_metric() -> None:
     assert verdict_lines(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
 
 
-@pytest.mark.parametrize(
-    "sample", [comparison(), drawn(0).comparison(), drawn(1).comparison()], ids=["sample", "0", "1"]
-)
-def test_the_page_counts_what_the_pull_request_counts(sample: Comparison) -> None:
-    pattern = re.compile(r"(\d+) (worse|better|same|unclear|not comparable)")
-    counts = Counter[str]()
-    for line in verdict_lines(sample):
-        counts.update({verdict: int(count) for count, verdict in pattern.findall(line)})
-    assert counts.total() > 10
-    first, _, _ = pull_request(sample).partition(" – ")
-    assert {verdict: int(count) for count, verdict in pattern.findall(first)} == counts
-
-
 def test_a_figure_is_counted_once_and_the_agreement_only_with_that_of_another_sweep() -> None:
     titles = {line.partition(":")[0] for line in verdict_lines(comparison())}
     assert {"latency", "peak memory", "accuracy"} <= titles
@@ -255,7 +239,6 @@ def test_what_was_measured_once_is_said_to_be_so() -> None:
             rows.append(row)
     once = dataclasses.replace(sample, rows=tuple(rows))
     assert "peak memory: 5 worse, 2 unclear (measured once, which cannot decide)" in verdict_lines(once)
-    assert "9 unclear (2 of them measured once, which cannot decide) – " in pull_request(once)
 
 
 def test_failures_are_grouped_by_their_reason() -> None:

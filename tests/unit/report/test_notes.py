@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from sweeprof.report.changes import pull_request
+from sweeprof.report.changes import comparison_markdown
 from sweeprof.report.html import html
 from sweeprof.report.latex import latex
-from sweeprof.report.markdown import markdown
 from sweeprof.report.summary import footnotes, protocol_text
 from sweeprof.report.terminal import text
 from sweeprof.results.compared_rows import Comparison, Row, compare_rows, set_against
@@ -149,7 +148,7 @@ def test_the_advice_is_right_for_the_case(name: str) -> None:
     assert note.advice == advice
 
 
-@pytest.mark.parametrize("render", [markdown, pull_request, text, html])
+@pytest.mark.parametrize("render", [comparison_markdown, text, html])
 def test_every_report_gives_it(render: Callable[[Comparison], str]) -> None:
     comparison, _, seen, advice = CASES["the baseline's rounds are missing"]
     report = " ".join(render(comparison).replace("&#39;", "'").split())
@@ -204,7 +203,7 @@ def of_rounds(*counts: int) -> Comparison:
 )
 def test_every_report_says_what_its_intervals_are(comparison: Comparison, brackets: str, caption: str) -> None:
     assert f"[\N{NO-BREAK SPACE}]: {brackets}" in protocol_text(comparison)
-    for report in (text(comparison), html(comparison), markdown(comparison), pull_request(comparison)):
+    for report in (text(comparison), html(comparison), comparison_markdown(comparison)):
         assert brackets in " ".join(report.replace("\\", "").split())
     assert caption.replace("%", r"\%") in " ".join(latex(comparison).split())
 

@@ -18,7 +18,7 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.report import table, terminal
 from sweeprof.report.explore import page_data, places
-from sweeprof.report.summary import environment_items, geometric_means, sections
+from sweeprof.report.summary import environment_items, sections
 from sweeprof.results.compared_rows import Comparison, Row
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
@@ -183,20 +183,17 @@ def test_an_interrupted_sweep_shows_every_complete_round(tmp_path: Path) -> None
     page = write_reports(folder, found).read_text(encoding="utf-8")
     text = {
         name: (tmp_path / name).read_text(encoding="utf-8")
-        for name in ("comparison.md", "comparison.csv", "pull_request.md", "comparison-tables.tex")
+        for name in ("comparison.md", "comparison.csv", "comparison-tables.tex")
     }
     shown = {**text, "terminal": terminal.text(found, 160), "report.html": page}
     shown["report.html"], _, _ = page.partition("<script")
     for name, said in shown.items() - {("comparison.csv", text["comparison.csv"])}:
         assert said.count("2 of 3 rounds") >= 9, name
-        if name != "comparison-tables.tex":
-            assert "(2 of 2, 2 incomplete)" in said, name
         assert "3.01 s" in said or "3.01" in said, name
-    for name in ("terminal", "comparison.md", "pull_request.md"):
+    for name in ("terminal", "comparison.md"):
         assert "2 of 12 combinations measured; 9 incomplete, 1 skipped" in shown[name]
         assert ("resume=last" if name == "terminal" else "resume=DIR") in shown[name]
         assert "measure at least 3 rounds" not in shown[name]  # three are planned
-    assert "latency ×" in shown["terminal"]
     assert "(5 of 5" not in shown["terminal"]
     csv = next(line for line in text["comparison.csv"].splitlines() if "m1,fake,cpu,1,skipped" in line)
     assert "2 of 3 rounds measured" in csv
@@ -214,9 +211,6 @@ def test_rankings_of_an_interrupted_sweep_say_what_they_leave_out(tmp_path: Path
         "model=m4: 8 – 0.796 /s (of the 2 of 2 measured, 2 incomplete)",
     )
     assert any(title.startswith("Pareto front of the 11 of 12 measured, 9 incomplete: ") for title in said)
-    means = {mean.candidate: mean for mean in geometric_means(found)}
-    assert (means["m1"].count, means["m1"].of, means["m1"].incomplete) == (2, 2, 2)
-    assert "m5" not in means  # one ratio has no mean
     rows = {row["id"]: row for row in page_data(found)["rows"]}
     assert rows["cm1-1"]["incomplete"] == "2 of 3 rounds"
     assert "incomplete" not in rows["cm0-1"]

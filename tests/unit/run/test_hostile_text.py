@@ -82,7 +82,7 @@ def test_names_and_reasons_are_shown_as_plain_text(failed: Folder, capsys: pytes
     printed = capsys.readouterr()
     assert "ValueError" in printed.out
     assert not FORBIDDEN.search(printed.out + printed.err)
-    names = ["comparison.md", "comparison.csv", "comparison-tables.tex", "pull_request.md", "report.html"]
+    names = ["comparison.md", "comparison.csv", "comparison-tables.tex", "report.html"]
     for path in [*(failed.path / name for name in names), *failed.path.glob("tables/*.csv")]:
         text = path.read_text(encoding="utf-8")
         text, _, _ = text.partition("<script")  # the page's own scripts follow

@@ -19,7 +19,7 @@ from support.records import read_records
 from sweeprof.cli.run import run_command
 from sweeprof.plan.plan import Plan
 from sweeprof.report.answer import answer
-from sweeprof.report.markdown import markdown
+from sweeprof.report.changes import comparison_markdown
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
@@ -68,7 +68,7 @@ def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(tmp_path: 
     assert [row.rounds_complete for row in first.rows] == [1] * 2
     assert all(row.cells["latency/forward"].measurement.value is not None for row in first.rows)
     assert answer(first).counts == "running: 2 of 6 trials have ended; 0 of 2 combinations measured; 2 incomplete."
-    assert "resume=" not in markdown(first)
+    assert "resume=" not in comparison_markdown(first)
     done = [comparison.running.done for comparison in seen if comparison.running is not None]
     assert done == sorted(set(done))
     assert len(done) == len(seen) == 6  # after each trial

@@ -51,7 +51,7 @@ def test_what_is_cheap_is_written_unasked(tmp_path: Path) -> None:
     write_reports(folder, comparison_of(folder))
     assert names(folder, "tables/*") == [f"tables/{name}.csv" for name in TABLES]
     assert names(folder, "*.tex") == ["comparison-tables.tex"]
-    assert "a" in (folder.path / "pull_request.md").read_text(encoding="utf-8")
+    assert "a" in (folder.path / "comparison.md").read_text(encoding="utf-8")
     assert standing(folder) == {"samples"}
 
 
@@ -118,7 +118,7 @@ def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         report(["--help"])
     shown = capsys.readouterr().out
-    for name in ("pull_request.md", "comparison-tables.tex", "tables/*.csv", "--format", "tables/*.parquet"):
+    for name in ("comparison-tables.tex", "tables/*.csv", "--format", "tables/*.parquet"):
         assert name in shown
 
 
