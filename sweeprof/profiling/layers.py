@@ -233,10 +233,6 @@ class Layers(LayerTable):
         """See :func:`sweeprof.report.layer_formats.to_markdown`."""
         return written(layer_formats.to_markdown(self, columns, inclusive), path)
 
-    def to_parquet(self, path: FilePath | None = None, *, inclusive: bool = False) -> bytes:
-        """See :func:`sweeprof.report.layer_formats.to_parquet`."""
-        return written(layer_formats.to_parquet(self, inclusive), path)
-
     def namespace_tree(self, pool: Mapping[str, object] | None = None) -> str:
         """A nested dictionary as text, by default :meth:`timepool`; see
         :func:`sweeprof.report.layer_table.namespace_tree`.

@@ -168,6 +168,17 @@ def main_metric(comparison: Comparison) -> MetricInfo | None:
     return None
 
 
+def best_of_all(comparison: Comparison) -> Row | None:
+    """Return the row with the best value of the main metric among those that fulfil the constraints; None if there is none."""
+    metric = main_metric(comparison)
+    if metric is None:
+        return None
+    rows = [row for row in comparison.rows if not row.misses and not _has_wrong_outputs(comparison, row)]
+    known = [row for row in rows if _value(row, metric) is not None]
+    sign = 1 if metric.better == "lower" else -1
+    return min(known, key=lambda row: sign * (_value(row, metric) or 0.0), default=None)
+
+
 def metric_of(row: Row, metric: MetricInfo) -> str:
     """Return the name of the metric for a row: a training step is compared as a whole, and any other step is a forward."""
     if metric.name not in STEPS:

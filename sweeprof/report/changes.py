@@ -16,13 +16,13 @@ from rich.text import Text
 from sweeprof.numbers import MISSING, rounded, text_unit
 from sweeprof.report.answer import Answer, answer
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title, ratio_text
-from sweeprof.report.explore import failures
 from sweeprof.report.markdown import Comment, code_block, sanitised
 from sweeprof.report.summary import (
     against_lines,
     combination_namer,
     conditions,
     environment_items,
+    failures,
     footnotes,
     protocol_text,
     sections,

@@ -20,7 +20,7 @@ from sweeprof.report.columns import MODEL_AXIS, detail_text, named_text, rounds_
 from sweeprof.report.csv import measurements
 from sweeprof.report.fitting import as_text, fitted, terminal_width
 from sweeprof.report.layer_formats import called_as, total_pairs, tree
-from sweeprof.report.layer_table import nodes, place_text, remarks_on
+from sweeprof.report.layer_table import nodes, place_text, remarks_on, uncounted_lines
 from sweeprof.report.operators import sums_text, tensor_cells
 from sweeprof.report.summary import conditions, footnotes, protocol_text
 from sweeprof.report.table import tables as report_tables
@@ -358,12 +358,7 @@ def _(layers: LayerTable) -> View:
         rows.append(ViewRow(tuple(cells), node.depth))
     parts: list[str | ViewTable] = [ViewTable(tuple(headings), tuple(rows), total=len(layers.rows))]
     parts.append(" · ".join(f"{name} {value}" for name, value in total_pairs(figures, None)))
-    if shown.uncounted:
-        parts.append(f"Not counted: {shown.uncounted}.")
-    if shown.uncovered:
-        names = ", ".join(f"{calls} × {name}" for name, calls in shown.uncovered.items())
-        parts.append(f"Not counted, because there is no formula: {names}.")
-    parts += remarks_on(shown, columns)
+    parts += [*uncounted_lines(shown), *remarks_on(shown, columns)]
     if reason:
         parts.append(reason)
     return View(f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}", tuple(parts))

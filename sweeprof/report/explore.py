@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from os.path import commonprefix
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import (
     all_warnings,
     baseline_text,
-    called_metrics,
     detail_text,
     is_optional,
     metric_title,
@@ -23,94 +20,15 @@ from sweeprof.report.columns import (
     shown_metrics,
 )
 from sweeprof.report.pictures import DASHES, MARKERS, OTHER_COLOUR, PALETTE
-from sweeprof.report.summary import NOISE, combination_namer, environment_items, verdict_counts
+from sweeprof.report.summary import NOISE
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import StringTable
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
-from sweeprof.results.record import Failure, Json, Record, Status
+from sweeprof.results.record import Json, Record
 from sweeprof.results.verdicts import DETERMINISTIC, REASONS
-from sweeprof.text import axis_number, axis_text, one_line, shortened, without_numbers
-
-_VERDICT_NAMES: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
-
-RowOutcome = Status | Literal["incomplete"]
-"""``incomplete``: measured, but for a metric that raised."""
-MOST_FAILURES = 20
-"""Different failures that the terminal and Markdown list."""
-_PLACE = ("cpu", "memory", "gpu")
-_NOT_SOFTWARE = ("host", "submitted from", "cpu governor", "cpu quota", "load", "git")
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRows:
-    """Combinations that failed for one reason."""
-
-    status: RowOutcome
-    reason: str
-    rows: tuple[tuple[str, str], ...]
-    """Combination id and name of each."""
-    traceback: str | None = None
-    log: str | None = None
-    """Of the first of them, below the sweep's folder."""
-
-
-def places(comparison: Comparison) -> list[tuple[str, str]]:
-    """On what the sweep ran and with what software, each as one text; nothing that was not recorded."""
-    hardware, software = [], []
-    for name, text in environment_items(comparison):
-        if name in _PLACE:
-            hardware.append(text)
-        elif name not in _NOT_SOFTWARE:
-            software.append(text if name == "os" else f"{name} {text}")
-    found = [("on", " · ".join(hardware)), ("with", ", ".join(software))]
-    return [(name, text) for name, text in found if text]
-
-
-def verdict_lines(comparison: Comparison) -> list[str]:
-    """The verdicts of each metric of :func:`called_metrics` that has any, e.g. ``latency: 2 better, 1 unclear``.
-
-    Rows count where both they and their baselines have values.
-    """
-    held = [row for row in comparison.rows if row.has_values and row.baseline_has_values]
-    lines = []
-    for info in called_metrics(comparison):
-        cells = [row.cells[info.name] for row in held if info.name in row.cells]
-        counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
-        if counts:
-            once = sum(cell.verdict_reason == "measured_once" for cell in cells)
-            text = verdict_counts(counts, once, [verdict for verdict in _VERDICT_NAMES if counts[verdict]])
-            lines.append(f"{metric_title(info, comparison.rows)}: {text}")
-    return lines
-
-
-def failures(comparison: Comparison) -> list[FailedRows]:
-    """Combinations without a full measurement by status and reason, whatever its numbers, the most frequent first.
-
-    Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
-    """
-    groups: defaultdict[tuple[RowOutcome, str], dict[str, tuple[Row, list[Failure]]]] = defaultdict(dict)
-    for row in sorted_rows(comparison):
-        status: RowOutcome = "incomplete" if row.has_values else row.status
-        known = row.failures
-        if not known and not row.has_values:
-            known = (Failure("", row.reason or "no reason was given"),)
-        for failure in known:  # one cause may end several passes
-            group = groups[status, without_numbers(failure.message)]
-            group.setdefault(row.combination_id, (row, []))[1].append(failure)
-    tell = combination_namer(comparison)
-    found = []
-    for (ending, _), members in groups.items():
-        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in members.values())
-        all_failures = [failure for _, failures in members.values() for failure in failures]
-        sources = ", ".join(dict.fromkeys(failure.source for failure in all_failures if failure.source))
-        tracebacks = [failure.traceback for failure in all_failures if failure.traceback]
-        message = one_line(all_failures[0].message)
-        reason = f"{sources}: {message}" if sources else message
-        found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, all_failures[0].log))
-    return sorted(found, key=lambda failure: -len(failure.rows))
-
+from sweeprof.text import axis_number, axis_text, one_line, shortened
 
 # The data that the scripts of the page read: small enough for ten thousand combinations
 
@@ -206,10 +124,10 @@ class Writer:
     def baseline(self, comparison: Comparison, key: str, text: str) -> Json:
         """A comparison with one baseline, of the same rows.
 
-        ``key``: of the address; ``text``: the name of the baseline; ``finding``, ``rest``: the answer; ``counts``: a line of
-        verdicts per metric; ``bases``: for each row the position of its baseline, its own for a baseline, else -1; ``cells``:
-        by metric for each row 0, or ratio, verdict, reason, low and high end of the ratio's interval, rounds needed, as far as
-        there are any; verdict and reason are positions in ``verdict_names`` and ``verdict_reasons``, or -1.
+        ``key``: of the address; ``text``: the name of the baseline; ``finding``, ``rest``: the answer; ``bases``: for each row the
+        position of its baseline, its own for a baseline, else -1; ``cells``: by metric for each row 0, or ratio, verdict, reason,
+        low and high end of the ratio's interval, rounds needed, as far as there are any; verdict and
+        reason are positions in ``verdict_names`` and ``verdict_reasons``, or -1.
         """
         found = answer(comparison)
         rows = {row.combination_id: row for row in comparison.rows}
@@ -224,7 +142,6 @@ class Writer:
             "text": text if cells else None,
             "finding": found.finding,
             "rest": found.rest,
-            "counts": verdict_lines(comparison),
             "bases": [self._places.get(row.baseline_id or "", -1) for row in ordered],
             "cells": cells,
         }

@@ -4,42 +4,46 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 from sweeprof.report import layer_formats as layer_pages
-from sweeprof.report.answer import answer
+from sweeprof.report.answer import answer, best_of_all
 from sweeprof.report.display import MEMORY_NOTE, memory_table, operators_table, tensors_table
-from sweeprof.report.explore import SampleLists, charts, embedded, failures, page_data, places
+from sweeprof.report.explore import SampleLists, charts, embedded, page_data
 from sweeprof.report.pictures import (
     Figure,
-    columns,
     icicle,
     is_on_device,
     macs_icicle,
     memory_over_time,
     own_seconds,
     roofline,
-    time_by_depth,
     time_icicle,
     timed_channels,
     top_operators,
 )
-from sweeprof.report.summary import conditions, environment_items, footnotes, headline, protocol_text, sections
+from sweeprof.report.summary import (
+    conditions,
+    environment_items,
+    failures,
+    footnotes,
+    headline,
+    protocol_text,
+    sections,
+)
 from sweeprof.report.table import whole_table
-from sweeprof.report.view import ViewCell, ViewTable, compile_templates, first_few, render, script_json
+from sweeprof.report.view import ViewCell, ViewTable, compile_templates, render, script_json
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Number
 from sweeprof.results.observations import Allocations, Operators
-from sweeprof.text import axis_text, one_line, shortened
+from sweeprof.text import one_line, shortened
 
-_MOST_VALUES = 12
-"""Values of one axis that the header lists."""
 _MOST_NAMED = 20
 """Combinations that failed for one reason that the header names."""
 MOST_WRITTEN = 200
@@ -84,10 +88,9 @@ def html(
         headline=headline(comparison),
         protocol=protocol_text(comparison),
         sections=sections(comparison),
-        swept=list(_swept(comparison)),
         conditions=conditions(comparison),
         best=answer(comparison).best,
-        places=places(comparison),
+        repeated=best_of_all(comparison),
         failures=failures(comparison),
         most_named=_MOST_NAMED,
         table=whole_table(comparison) if 0 < count <= MOST_WRITTEN else None,
@@ -109,13 +112,6 @@ def _readable(created: str) -> str:
     except ValueError:
         return one_line(created)
     return f"{moment:%Y-%m-%d %H:%M} {moment.tzname() or ''}".strip()
-
-
-def _swept(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Every axis with its values."""
-    for axis in comparison.axes:
-        values = dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes)
-        yield axis, first_few([shortened(value, 60) for value in values], _MOST_VALUES)
 
 
 def prepare_html() -> None:
@@ -163,7 +159,7 @@ class Observed:
 
 
 def pictures(seen: Observed) -> list[Figure]:
-    """Time by depth, icicles of time and MACs, roofline, memory over time, operators: those that can be drawn.
+    """Icicles of time and MACs, roofline, memory over time, operators: those that can be drawn.
 
     If nothing was measured, pictures that shapes alone would give are omitted.
     """
@@ -172,10 +168,6 @@ def pictures(seen: Observed) -> list[Figure]:
     found: list[Figure | None] = []
     if seen.layers is not None:
         channels = timed_channels(seen.layers)
-        for channel in channels:
-            depths = time_by_depth(seen.layers, (channel,))
-            if depths is not None:
-                found.append(columns(depths))
         nested = (time_icicle(seen.layers, channels), macs_icicle(seen.layers))
         found += [icicle(picture) for picture in nested if picture is not None]
         if seen.peaks is not None:

@@ -1,9 +1,7 @@
-"""A layer table as text (the module tree, an overview of a model), as pages, and as CSV, Markdown, Parquet and LaTeX."""
+"""A layer table as text (the module tree, an overview of a model), as pages, and as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +21,7 @@ from sweeprof.report.layer_table import (
     remarks_on,
     summary_lines,
     timing_lines,
+    uncounted_lines,
 )
 from sweeprof.report.markdown import escaped as markdown_escaped
 from sweeprof.report.markdown import head_lines, table_line
@@ -30,7 +29,6 @@ from sweeprof.report.view import StringTable, render
 from sweeprof.results import layers
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import FRAME_COLUMNS, FUNCTIONAL, LayerTable
-from sweeprof.results.layers import TIMES as PHASE_TIMES
 from sweeprof.results.measurement import Number
 from sweeprof.text import listed, one_line
 
@@ -111,15 +109,9 @@ def _table(  # the options of a tree
         hidden += [layer_table.column_title(column) for column in columns[len(cells[0]) - 1 :]]
     lines = with_rule(cells, [False] + [True] * (len(cells[0]) - 1))
     lines += [lines[1], *aligned(total_pairs(figures, unit), (False, False))]
-    table = figures.table
-    notes = []
+    notes = uncounted_lines(figures.table)
     if width is not None and natural > width:
-        notes.append(left_out(hidden, width, natural))
-    if table.uncounted is not None:
-        notes.append(f"Not counted: {one_line(table.uncounted)}.")
-    if table.uncovered:
-        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
-        notes.append(f"Not counted, because there is no formula: {missing}.")
+        notes.insert(0, left_out(hidden, width, natural))
     return lines, notes
 
 
@@ -473,36 +465,6 @@ def to_markdown(table: LayerTable, columns: str | Sequence[str] | None = None, i
     if notes:
         lines += ["", *notes]
     return "\n".join(lines) + "\n"
-
-
-_WHOLE = "depth call params trainable frozen pruned groups macs flops ops buffers".split()
-_NUMBERS = (
-    *PHASE_TIMES,
-    *"act_bytes params_bytes buffers_bytes params_share macs_share forward_share flops_per_s".split(),
-)
-
-
-def to_parquet(table: LayerTable, inclusive: bool = False) -> bytes:
-    """The file's content, in the columns of ``LayerTable.to_frame``: counts are nullable int64, bytes, times and shares float64.
-
-    Shapes and data types are JSON text.
-
-    Raises:
-        UserError: pyarrow is not installed.
-        ValueError: inclusive figures are asked of a table that does not tell which call was made in which.
-    """
-    # Asked beforehand: pandas' own complaint names other packages, which would not do.
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UserError("Parquet files need pyarrow: pip install pyarrow")
-    import pandas
-
-    frame = pandas.DataFrame(records(table, inclusive), columns=FRAME_COLUMNS)
-    # A column without any value has no type of its own.
-    kinds = {**dict.fromkeys(_WHOLE, "Int64"), **dict.fromkeys(_NUMBERS, "float64")}
-    frame = frame.astype({name: kinds.get(name, "string") for name in FRAME_COLUMNS})
-    content = io.BytesIO()
-    frame.to_parquet(content, engine="pyarrow", index=False)
-    return content.getvalue()
 
 
 LATEX_COLUMNS = "output_shapes params params_share macs macs_share forward_s forward_share backward_s".split()

@@ -403,6 +403,17 @@ def timing_lines(table: LayerTable) -> list[str]:
     return lines
 
 
+def uncounted_lines(table: LayerTable) -> list[str]:
+    """Return lines about operators that are not counted; none if all are."""
+    lines = []
+    if table.uncounted is not None:
+        lines.append(f"Not counted: {one_line(table.uncounted)}.")
+    if table.uncovered:
+        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
+        lines.append(f"Not counted, because there is no formula: {missing}.")
+    return lines
+
+
 def excluded_lines(table: LayerTable) -> list[str]:
     """Return lines about the modules that were excluded before measuring; none if there are none."""
     if not table.excluded:

@@ -375,42 +375,6 @@ def icicle(picture: Blocks) -> Figure:
     return figure(picture.key, picture.title, [trace], layout, picture.caption, height, picture.legend)
 
 
-def columns(picture: Blocks) -> Figure:
-    """Columns of blocks, one column per level; blocks that repeat one of a higher level are paler."""
-    layout = {
-        "barmode": "overlay",
-        "bargap": 0,
-        "showlegend": False,
-        "xaxis": {"title": axis_title("depth"), "tickvals": list(range(picture.levels)), "showgrid": False},
-        "yaxis": {"title": axis_title(f"share of the {picture.axis} (%)"), "range": [100, 0]},
-    }
-    solid = [block for block in picture.blocks if block.kind != "carried"]
-    pale = [block for block in picture.blocks if block.kind == "carried"]
-    traces = [_columns(solid, 1.0)]
-    if pale:
-        traces.append(_columns(pale, 0.35))
-    return figure(picture.key, picture.title, traces, layout, picture.caption, 560, picture.legend)
-
-
-def _columns(blocks: list[Block], opacity: float) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "x": [block.level for block in blocks],
-        "y": [_rounded(block.size) for block in blocks],
-        "base": [_rounded(block.start) for block in blocks],
-        "width": 1,
-        "opacity": opacity,
-        "marker": {"color": [block.colour for block in blocks], "line": {"width": 0.6, "color": "#ffffff"}},
-        "text": [plain(block.label) if block.kind != "carried" else "" for block in blocks],
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "insidetextfont": {"color": [ink_on(block.colour) for block in blocks], "size": 11},
-        "hovertext": [_hover_text(block) for block in blocks],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
-
-
 def _hover_text(block: Block) -> str:
     return plain(block.text).replace("\n", "<br>")
 

@@ -21,7 +21,6 @@ from sweeprof.report.columns import (
     metric_title,
     rounds_text,
     shown_metrics,
-    value_text,
 )
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import counted
@@ -37,17 +36,13 @@ from sweeprof.results.compared_rows import (
 )
 from sweeprof.results.constraints import (
     BATCH_AXIS,
-    BATCH_METRIC,
-    best_batch_sizes,
-    best_row,
-    named_metrics,
-    uncertain_selection,
 )
-from sweeprof.results.differences import Cell, Verdict
+from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.statistics import CONFIDENCE, MOST_ROUNDS
+from sweeprof.results.record import Failure, Status
+from sweeprof.results.statistics import CONFIDENCE
 from sweeprof.results.verdicts import MIN_ROUNDS, REASONS, expected_false
-from sweeprof.text import axes_text, axis_text, one_line
+from sweeprof.text import axes_text, axis_text, one_line, without_numbers
 
 _MOST = 8
 """Lines of one kind that a report lists."""
@@ -165,22 +160,6 @@ def tests_text(comparison: Comparison) -> str:
     return text
 
 
-def verdict_counts(counts: Mapping[Verdict, int], once: int, order: Iterable[Verdict]) -> str:
-    """Return how often each verdict was reached, e.g. ``2 better, 9 unclear (measured once, which cannot decide)``.
-
-    Args:
-        once: how many of the unclear ones were measured once, in a single process.
-    """
-    parts = []
-    for verdict in order:
-        note = ""
-        if verdict == "unclear" and once:
-            which = "" if once == counts[verdict] else f"{once} of them "
-            note = f" ({which}measured once, which cannot decide)"
-        parts.append(f"{counts.get(verdict, 0)} {verdict.replace('_', ' ')}{note}")
-    return ", ".join(parts)
-
-
 def candidate_name(comparison: Comparison, row: Row) -> str:
     """Return the values by which a row differs from its baseline: ``tensorflow``; ``all`` for the rows of another sweep."""
     if comparison.against is not None:
@@ -240,21 +219,52 @@ def combination_namer(comparison: Comparison) -> Callable[[Mapping[str, object]]
     return tell
 
 
-def settling_text(comparison: Comparison) -> str:
-    """Return how many rounds would decide the ratios whose intervals cross the threshold."""
-    infos = shown_metrics(comparison)
-    needed = []
-    for row in comparison.rows:
-        for info in infos:
-            cell = row.cells.get(info.name)
-            if cell is not None and cell.verdict_reason == "interval_crosses_threshold":
-                needed.append(cell.rounds_needed)
-    known = sorted(rounds for rounds in needed if rounds is not None)
-    if not known:
-        return f"at this noise level more than {MOST_ROUNDS} rounds would be needed"
-    most = f"more than {MOST_ROUNDS}" if len(known) < len(needed) else str(known[-1])
-    span = most if most == str(known[0]) else f"{known[0]} to {most}"
-    return f"at this noise level about {span} rounds would be needed"
+# What was not measured, by cause
+
+RowOutcome = Status | Literal["incomplete"]
+"""``incomplete``: measured, but for a metric that raised."""
+MOST_FAILURES = 20
+"""Different failures that the terminal and Markdown list."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRows:
+    """Combinations that failed for one reason."""
+
+    status: RowOutcome
+    reason: str
+    rows: tuple[tuple[str, str], ...]
+    """Combination id and name of each."""
+    traceback: str | None = None
+    log: str | None = None
+    """Of the first of them, below the sweep's folder."""
+
+
+def failures(comparison: Comparison) -> list[FailedRows]:
+    """Combinations without a full measurement by status and reason, whatever its numbers, the most frequent first.
+
+    Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
+    """
+    groups: defaultdict[tuple[RowOutcome, str], dict[str, tuple[Row, list[Failure]]]] = defaultdict(dict)
+    for row in sorted_rows(comparison):
+        status: RowOutcome = "incomplete" if row.has_values else row.status
+        known = row.failures
+        if not known and not row.has_values:
+            known = (Failure("", row.reason or "no reason was given"),)
+        for failure in known:  # one cause may end several passes
+            group = groups[status, without_numbers(failure.message)]
+            group.setdefault(row.combination_id, (row, []))[1].append(failure)
+    tell = combination_namer(comparison)
+    found = []
+    for (ending, _), members in groups.items():
+        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in members.values())
+        all_failures = [failure for _, failures in members.values() for failure in failures]
+        sources = ", ".join(dict.fromkeys(failure.source for failure in all_failures if failure.source))
+        tracebacks = [failure.traceback for failure in all_failures if failure.traceback]
+        message = one_line(all_failures[0].message)
+        reason = f"{sources}: {message}" if sources else message
+        found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, all_failures[0].log))
+    return sorted(found, key=lambda failure: -len(failure.rows))
 
 
 # The headline
@@ -318,9 +328,9 @@ def footnotes(comparison: Comparison) -> list[Footnote]:
     """Undecided verdicts, figures that are missing, and warnings with their advice; each kind once."""
     counts: Counter[tuple[str, str]] = Counter()
     texts: dict[tuple[str, str], str] = {}
-    infos, settling = shown_metrics(comparison), settling_text(comparison)
+    infos = shown_metrics(comparison)
     for row in comparison.rows:
-        remarks = list(_remarks(comparison, row, infos, settling))
+        remarks = list(_remarks(comparison, row, infos))
         # Figures differ from row to row: rows with the same advice are one note, with the figures of the first.
         seen = {(code, advice): text for code, text, advice in remarks}
         counts.update(seen.keys())
@@ -395,9 +405,7 @@ def _missing(comparison: Comparison) -> Iterator[Footnote]:
         yield Footnote("missing", len(rows[reason]), f"{', '.join(missing)}: {reason}", "")
 
 
-def _remarks(
-    comparison: Comparison, row: Row, infos: Sequence[MetricInfo], settling: str
-) -> Iterator[tuple[str, str, str]]:
+def _remarks(comparison: Comparison, row: Row, infos: Sequence[MetricInfo]) -> Iterator[tuple[str, str, str]]:
     """Yield code, text and advice of everything that limits the row."""
     for warning in all_warnings(row):
         yield warning.code, one_line(warning.text), one_line(warning.advice)
@@ -409,7 +417,7 @@ def _remarks(
             continue
         # A value that is measured once says so itself; here it would be said of every sweep.
         if cell.verdict_reason != "measured_once":
-            text, advice = _undecided(comparison, row, cell, comparison.threshold_of(info.name), settling)
+            text, advice = _undecided(comparison, row, cell, comparison.threshold_of(info.name))
             yield cell.verdict_reason or cell.verdict, f"{UNCLEAR} {text}", advice
 
 
@@ -421,7 +429,7 @@ _ADVICE = {
 """By the code of a verdict's reason, where it is the same for every row."""
 
 
-def _undecided(comparison: Comparison, row: Row, cell: Cell, threshold: float | None, settling: str) -> tuple[str, str]:
+def _undecided(comparison: Comparison, row: Row, cell: Cell, threshold: float | None) -> tuple[str, str]:
     """Return text and advice for a value without a verdict better, worse or same."""
     code = cell.verdict_reason or cell.verdict or "unclear"
     if code == "no_threshold":
@@ -432,7 +440,7 @@ def _undecided(comparison: Comparison, row: Row, cell: Cell, threshold: float | 
     if code == "interval_crosses_threshold":
         # Of metrics with different thresholds the note is one.
         margin = "" if threshold is None or comparison.thresholds else f" of {percent(threshold)}"
-        return f"undecided: the 95% interval of the ratio crosses the threshold{margin}; {settling}", ""
+        return f"undecided: the 95% interval of the ratio crosses the threshold{margin}", ""
     if code == "different_environment":
         changes = [f"{field} {spelled(before)} → {spelled(now)}" for field, (before, now) in row.differs.items()]
         return f"not comparable with the baseline: {one_line(', '.join(changes))}", same_environment(row)
@@ -504,7 +512,7 @@ def environment_items(comparison: Comparison) -> list[tuple[str, str]]:
     return [(one_line(str(name)), one_line(str(text))) for name, text in items if text not in (None, "")]
 
 
-# The sections below a report's tables: what qualifies, the Pareto front, and the best batch sizes
+# The sections below a report's tables: the slowest layers, another sweep, verdicts, the Pareto front
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,8 +526,6 @@ class ReportSection:
 _MOST_LISTED = 20
 """Combinations that a report lists; ``comparison.csv`` has all of them."""
 _ARROWS = {"lower": "↓", "higher": "↑", None: ""}
-MOST_BATCH_LINES = 60
-"""Lines that a report has room for; beyond that its table and its plots show the best batch sizes."""
 
 
 def sections(comparison: Comparison) -> list[ReportSection]:
@@ -530,9 +536,7 @@ def sections(comparison: Comparison) -> list[ReportSection]:
         ("Slowest layers", _slowest_layers(comparison)),
         (f"Compared with {base}", against_lines(comparison)),
         ("Verdicts", [tested] if tested else []),
-        _qualifying(comparison),
         _front(comparison),
-        ("Best batch size, by throughput", batch_lines(comparison)),
     ]
     return [ReportSection(title, tuple(lines)) for title, lines in found if lines]
 
@@ -548,33 +552,6 @@ def _slowest_layers(comparison: Comparison) -> list[str]:
     return lines[:_MOST]
 
 
-def _qualifying(comparison: Comparison) -> tuple[str, list[str]]:
-    """Return the best rows that fulfil the constraints, by each metric that is named; the table says which rows do."""
-    if not comparison.constraints:
-        return "", []
-    rows = [row for row in sorted_rows(comparison) if not row.misses]
-    verb = "qualifies" if len(rows) == 1 else "qualify"
-    title = f"{len(rows)} of {len(comparison.rows)} combinations {verb}: {' and '.join(comparison.constraints)}"
-    titles = {info: metric_title(info, comparison.rows) for info in named_metrics(comparison)}
-    tell = combination_namer(comparison)
-    lines = []
-    for info, name in titles.items():
-        differing = {value_of(row, info.name) for row in rows} - {None}
-        best = None if info.better is None else best_row(rows, info.name, info.better)
-        if best is not None and len(differing) > 1:
-            heading = f"best {name} {_measured_of_qualified(comparison, [info.name])}".rstrip()
-            lines.append(f"{heading}: {_with_figures(titles, best, tell)}")
-    for id, (name, measurement) in uncertain_selection(comparison).items():
-        row = next(row for row in comparison.rows if row.combination_id == id)
-        lines.append(f"not certain: {tell(row.axes)} – {name} {value_text(measurement)}")
-    return one_line(title), list(map(one_line, lines[:_MOST_LISTED]))
-
-
-def _measured_of_qualified(comparison: Comparison, metrics: Sequence[str]) -> str:
-    """Return how many of the rows that qualify, or might if they were measured, were measured."""
-    return measured_of([row for row in comparison.rows if not row.misses or not row.has_values], metrics)
-
-
 def _front(comparison: Comparison) -> tuple[str, list[str]]:
     rows = [row for row in sorted_rows(comparison) if row.on_front]
     # A front that every row is on says nothing, nor does the smallest batch.
@@ -584,7 +561,9 @@ def _front(comparison: Comparison) -> tuple[str, list[str]]:
     infos = {info.name: info for info in comparison.metrics}
     titles = {infos[name]: metric_title(infos[name], comparison.rows) for name in comparison.pareto}
     title = ", ".join(f"{name} {_ARROWS[info.better]}" for info, name in titles.items())
-    heading = f"Pareto front {_measured_of_qualified(comparison, comparison.pareto)}".rstrip()
+    # Of the rows that fulfil the constraints, or might if they were measured.
+    candidates = [row for row in comparison.rows if not row.misses or not row.has_values]
+    heading = f"Pareto front {measured_of(candidates, comparison.pareto)}".rstrip()
     tell = combination_namer(comparison)
     lines = [_with_figures(titles, row, tell) for row in rows[:_MOST_LISTED]]
     return f"{heading}: {title}", lines + _more(rows)
@@ -605,16 +584,3 @@ def _with_figures(titles: Mapping[MetricInfo, str], row: Row, tell: Callable[[Ma
 
 def _more(rows: Sequence[Row]) -> list[str]:
     return [f"and {len(rows) - _MOST_LISTED} more, in comparison.csv"] if len(rows) > _MOST_LISTED else []
-
-
-def batch_lines(comparison: Comparison) -> list[str]:
-    """Return a line for each combination of the other axes; none where the batch size alone varies, which the table shows."""
-    lines = []
-    tell = combination_namer(comparison)
-    for best, rows in best_batch_sizes(comparison, sorted_rows(comparison)):
-        others = {axis: value for axis, value in best.axes.items() if axis != BATCH_AXIS}
-        throughput = value_text(best.cells[BATCH_METRIC].measurement, with_interval=False)
-        label = measured_of(rows, [BATCH_METRIC])
-        line = f"{tell(others)}: {axis_text(best.axes[BATCH_AXIS])} – {throughput}"
-        lines.append(f"{line} ({label})" if label else line)
-    return lines if len(lines) <= MOST_BATCH_LINES else []

@@ -12,13 +12,20 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from sweeprof.report.answer import answer
+from sweeprof.report.answer import answer, best_of_all
 from sweeprof.report.columns import Column
-from sweeprof.report.explore import MOST_FAILURES, failures
 from sweeprof.report.fitting import GAP, fitted_lines, padded, with_rule
-from sweeprof.report.summary import conditions, protocol_text, sections, short_notes
+from sweeprof.report.summary import (
+    MOST_FAILURES,
+    FailedRows,
+    conditions,
+    failures,
+    protocol_text,
+    sections,
+    short_notes,
+)
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
-from sweeprof.report.view import counted
+from sweeprof.report.view import first_few
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.text import axes_text, console, one_line, shortened
 
@@ -28,6 +35,9 @@ _MAIN_FIGURES = 4
 """Columns of figures that are worth more than the intervals of values whose ratio has a column."""
 _MOST_CASES = 12
 """Lines of the table of the best; the page has all."""
+_MOST_CAUSES, _MOST_NAMED = 2, 2
+"""Failures that the first lines tell, and rows of each that are named."""
+_LONGEST_REASON = 120
 _FIGURES = ("value", "ratio")
 _INTERVAL = re.compile(r" \[[^]]*\]")
 _NARROWEST = 20
@@ -80,8 +90,13 @@ class Report:
         found = answer(self.comparison)
         yield Text(found.finding, style="bold")
         yield Text(found.rest)
+        for one in failures(self.comparison)[:_MOST_CAUSES]:
+            yield _failure(one, _LONGEST_REASON)
         for line in filter(None, (conditions(self.comparison), protocol_text(self.comparison))):
             yield Text(line, style="dim")
+        row = best_of_all(self.comparison)
+        if row is not None and row.command and len(self.comparison.rows) > 1:
+            yield Text.assemble(("Repeat one row: ", "bold"), one_line(row.command))
         if found.best is not None:
             yield Text()
             head, *lines = with_rule([found.best.head, *found.best.lines[:_MOST_CASES]], [False] * len(found.best.head))
@@ -110,10 +125,6 @@ class Report:
         if notes:
             yield Text()
         yield from (Text(note, style="dim") for note in notes)
-        first = next((row for row in self.comparison.rows if row.command), None)
-        if first is not None and len(self.comparison.rows) > 1:
-            yield Text()
-            yield Text.assemble(("Repeat one row  ", "bold"), one_line(first.command))
 
     def _errors(self) -> Iterator[Text]:
         """Every error in full: in the tables a row ends with the line."""
@@ -121,12 +132,20 @@ class Report:
         if found:
             yield Text()
         for one in found[:MOST_FAILURES]:
-            yield Text.assemble((f"{one.status} in {counted(len(one.rows), 'row')}: ", f"bold {_FAILED}"), one.reason)
+            yield _failure(one)
             if one.log:
                 log = one.log if self.folder is None else str(self.folder / one.log)
                 yield Text(f"  log: {log}", style="dim", no_wrap=True, overflow="ignore")
         if len(found) > MOST_FAILURES:
             yield Text(f"and {len(found) - MOST_FAILURES} more errors in report.html")
+
+
+def _failure(one: FailedRows, limit: int | None = None) -> Text:
+    """Return which rows failed, and why."""
+    names = first_few([name for _, name in one.rows], _MOST_NAMED, "; ")
+    return Text.assemble(
+        (f"{one.status}: ", f"bold {_FAILED}"), f"{names} – {shortened(one.reason, limit or len(one.reason))}"
+    )
 
 
 def _encodable(text: Text, options: ConsoleOptions) -> Text:

@@ -322,7 +322,6 @@ def _spelled(value: Any) -> str:
 
 Direction = Literal["lower", "higher"]
 BATCH_AXIS = "batch_size"
-BATCH_METRIC = "throughput/samples_per_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,30 +512,3 @@ def best_row(rows: Iterable[Row], metric: str, better: Direction) -> Row | None:
     known = [row for row in rows if value_of(row, metric) is not None]
     best = max if better == "higher" else min
     return best(known, key=lambda row: value_of(row, metric) or 0, default=None)
-
-
-def best_batch_sizes(comparison: Comparison, rows: Iterable[Row]) -> list[tuple[Row, list[Row]]]:
-    """Return the row with the highest throughput for each combination of the other axes, and the rows that it is chosen from.
-
-    The list is empty if only the batch size varies. The difference from the next batch size need not be certain.
-
-    Args:
-        comparison: of the rows.
-        rows: in the order of the result.
-    """
-    if BATCH_AXIS not in comparison.varying_axes():
-        return []
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if BATCH_AXIS in row.axes:
-            others = repr([(axis, value) for axis, value in row.axes.items() if axis != BATCH_AXIS])
-            groups.setdefault(others, []).append(row)
-    if len(groups) < 2:
-        return []
-    found = []
-    for group in groups.values():
-        measured = [row for row in group if row.has_values and value_of(row, BATCH_METRIC) is not None]
-        best = best_row(measured, BATCH_METRIC, "higher")
-        if best is not None and len(measured) > 1:
-            found.append((best, group))
-    return found

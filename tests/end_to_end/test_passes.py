@@ -18,7 +18,7 @@ PASSES = {"analysis", "training", "peaks", "timing", "layer_times", "operators",
 METRICS = (
     "compute/macs compute/macs_backward rate/mfu layers/slowest_self_s operators/self_s memory/alloc_peak_bytes lines"
 ).split()
-PICTURES = {"stacked_forward", "icicle_time", "icicle_macs", "roofline", "memory", "operators"}
+PICTURES = {"icicle_time", "icicle_macs", "roofline", "memory", "operators"}
 TABLES = {"timeline.csv", "layers.csv", "tensors.csv"}
 LEFT = {"trace.json.gz", "lines_time.txt", "lines_memory.txt"}
 
@@ -105,14 +105,13 @@ def test_a_trace_and_the_lines_are_beside_the_report(folder: Path, ids: dict[str
         assert "forward" in (left / "lines_time.txt").read_text(encoding="utf-8")
 
 
-def test_the_report_has_the_pictures_and_leads_to_the_files(folder: Path, ids: dict[str, str]) -> None:
+def test_the_report_has_the_pictures_and_leads_to_the_files(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
     details = json.loads(text.partition('id="details-data">')[2].partition("</script>")[0])
     assert [one["label"] for one in details["combinations"]] == ["mode=inference", "mode=training"]
-    for one, mode in zip(details["combinations"], ids, strict=True):
+    for one in details["combinations"]:
         assert all((folder / file["href"]).is_file() for file in one["files"])
-        drawn = {figure["key"] for figure in one["figures"]}
-        assert drawn == (PICTURES if mode == "inference" else PICTURES | {"stacked_backward"})
+        assert {figure["key"] for figure in one["figures"]} == PICTURES
 
 
 def test_the_runs_in_mlflow_have_the_files(ran: Ran) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [needs_browser, pytest.mark.system]
 
 LINKS = {"layers.csv": "layers/c1.csv", "trace.json.gz": "artifacts/c1/trace.json.gz"}
-PICTURES = "stacked_forward stacked_backward icicle_time icicle_macs roofline memory operators".split()
+PICTURES = "icicle_time icicle_macs roofline memory operators".split()
 FITS = "document.documentElement.scrollWidth <= innerWidth"
 
 Open = Callable[..., Visit]
@@ -397,7 +397,11 @@ def test_a_combination_shows_its_pictures_tables_and_files(visit: Open, scheme: 
     page = report.page
     for key in PICTURES:
         drawn_at(report, f"details-plot-{key}")
-    assert page.locator("#details-figures h3").first.inner_text().startswith("Time by depth: forward, ")
+    assert (
+        page.locator("#details-figures h3")
+        .first.inner_text()
+        .startswith("Self time of the layers: forward and backward, ")
+    )
     assert page.locator("#details-plot-icicle_time .slice").count() == parts(lenet5(8))
     assert page.locator("#details-plot-memory .annotation-text").text_content() == "peak 1.46 MiB in layer1"
     tables = ["Operators", "Memory by layer", "Live tensors after the last step"]

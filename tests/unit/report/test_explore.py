@@ -14,20 +14,19 @@ import pytest
 from support.samples import DRAWN_METRICS, LONG, PLANNED, build, comparison, drawn, hostile, with_cells
 from sweeprof.measuring.timing import Timing
 from sweeprof.report.answer import answer
+from sweeprof.report.columns import called_metrics
 from sweeprof.report.explore import (
     LEAST_OF_A_ROUND,
     MOST_OF_ONE,
     MOST_SAMPLES,
     charts,
     embedded,
-    failures,
     page_data,
-    places,
     room,
     thinned_samples,
-    verdict_lines,
 )
 from sweeprof.report.html import html
+from sweeprof.report.summary import failures
 from sweeprof.report.table import sorted_rows
 from sweeprof.results.compared_rows import Comparison, Row, set_against
 from sweeprof.results.differences import Cell
@@ -133,7 +132,6 @@ def test_the_baseline_has_the_verdicts_of_the_comparison(seed: int) -> None:
     assert bases == {row.combination_id: places.get(row.baseline_id or "", -1) for row in compared}
     whole = dataclasses.replace(sweep.comparison(), rows=compared, baseline=PLANNED)
     assert (baseline["finding"], baseline["rest"]) == (answer(whole).finding, answer(whole).rest)
-    assert baseline["counts"] == verdict_lines(whole)
 
 
 def test_another_sweep_has_its_verdicts_alone_or_as_a_further_baseline() -> None:
@@ -209,36 +207,14 @@ def test_few_rows(rows: int) -> None:
     assert not any(axis["varies"] for axis in data["axes"])
 
 
-def test_verdicts_are_counted_by_metric() -> None:
-    lines = verdict_lines(comparison())
-    assert "peak memory: 7 worse" in lines
-    assert "accuracy: 7 same" in lines
-    assert verdict_lines(dataclasses.replace(comparison(), rows=comparison().rows[:1])) == []
-
-
-def test_a_figure_is_counted_once_and_the_agreement_only_with_that_of_another_sweep() -> None:
-    titles = {line.partition(":")[0] for line in verdict_lines(comparison())}
-    assert {"latency", "peak memory", "accuracy"} <= titles
-    assert not {"throughput (samples/s)", "throughput", "agreement"} & titles
+def test_a_figure_is_called_once_and_the_agreement_only_with_that_of_another_sweep() -> None:
+    names = {info.name for info in called_metrics(comparison())}
+    assert {"latency/forward", "memory/rss_peak_bytes", "quality/accuracy"} <= names
+    assert not {"throughput/samples_per_s", "quality/agreement"} & names
     other = dataclasses.replace(comparison(), sweep_id="s0")
-    lines = verdict_lines(set_against(comparison(), other, "tag:nightly"))
-    assert "agreement" in {line.partition(":")[0] for line in lines}
-
-
-def test_what_was_measured_once_is_said_to_be_so() -> None:
-    """The peak memory of tensorflow is larger in all seven pairs, and was measured in a single process in two of them."""
-    sample, changed = comparison(), 0
-    rows = []
-    for row in sample.rows:
-        cell = row.cells.get("memory/rss_peak_bytes")
-        if cell is not None and cell.verdict == "worse" and changed < 2:
-            changed += 1
-            unclear = dataclasses.replace(cell, verdict="unclear", verdict_reason="measured_once")
-            rows.append(dataclasses.replace(row, cells={**row.cells, "memory/rss_peak_bytes": unclear}))
-        else:
-            rows.append(row)
-    once = dataclasses.replace(sample, rows=tuple(rows))
-    assert "peak memory: 5 worse, 2 unclear (measured once, which cannot decide)" in verdict_lines(once)
+    assert "quality/agreement" in {
+        info.name for info in called_metrics(set_against(comparison(), other, "tag:nightly"))
+    }
 
 
 def test_failures_are_grouped_by_their_reason() -> None:
@@ -261,15 +237,6 @@ def test_one_cause_of_several_passes_and_sizes_is_told_once() -> None:
     (failed,) = failures(dataclasses.replace(sample, rows=tuple(rows)))
     assert failed.reason == "timing, memory: shapes 0x4 and 3x0"
     assert [id for id, _ in failed.rows] == [row.combination_id for row in rows]
-
-
-def test_it_says_where_and_with_what() -> None:
-    found = dict(places(comparison()))
-    assert found["on"] == "AMD EPYC (2 logical, 1 physical cores) · 23.3 GiB"
-    assert (
-        found["with"] == "Linux 6.1, python 3.11.7, keras 3.15.1, sweeprof 0.1.0, tensorflow 2.21.0, torch 2.13.0+cpu"
-    )
-    assert places(dataclasses.replace(comparison(), environment={})) == []
 
 
 def timing(number: int, samples: Any, status: Any = "ok", pass_name: Any = "timing") -> Record:

@@ -129,7 +129,7 @@ def test_a_terminal_that_is_too_low_ends_with_the_answer(height: int, times: int
     terminal.print(Report(comparison()))
     finding = "No certain difference between torch and tensorflow in 7 of 9 cases"
     assert out.getvalue().count(finding) == times
-    assert (finding in out.getvalue()[-1200:]) == (times == 2)
+    assert (finding in out.getvalue()[-1800:]) == (times == 2)
 
 
 def test_a_dumb_terminal_gets_ascii() -> None:

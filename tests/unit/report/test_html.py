@@ -110,7 +110,6 @@ def test_the_main_things_come_first_and_what_is_needed_to_repeat_it_is_there() -
     assert places == sorted(places)
     assert "p99 not given: n<299" in str(json.loads(data_of(html(comparison(), False), "sweep-data")))
     for text in (
-        "Verdicts against torch – latency: 7 unclear; accuracy: 7 same; ",
         "<strong>1 crashed</strong> timing: killed by SIGKILL (signal 9)",
         "torch</dt><dd>2.13.0+cpu",
         "Largest absolute difference of the outputs to the baseline&#39;s.",

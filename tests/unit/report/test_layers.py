@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +19,7 @@ from support.nets import HOSTILE, hostile, lenet5, reused, untold
 from support.timed_layers import partly, timed_lenet5
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
-from sweeprof.report.layer_formats import embedded, to_csv, to_html, to_latex, to_markdown, to_parquet, tree
+from sweeprof.report.layer_formats import embedded, to_csv, to_html, to_latex, to_markdown, tree
 from sweeprof.report.layer_table import FigurePair, by_type, nodes, side_by_side, summary_lines, top_layers
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import FRAME_COLUMNS, LayerRow, LayerTable
@@ -330,33 +329,6 @@ def test_csv_has_every_column_exactly() -> None:
     assert json.loads(rows[2]["dtypes"]) == {"float32": 156}
 
 
-def test_parquet_reads_back() -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    frame = pandas.read_parquet(io.BytesIO(to_parquet(lenet5())))
-    assert list(frame.columns) == FRAME_COLUMNS
-    assert frame["macs"].sum() == 416_520
-    assert frame["path"].tolist() == [row.path for row in lenet5().rows]
-    assert json.loads(frame["output_shapes"][2]) == [[1, 6, 28, 28]]
-    assert pandas.read_parquet(io.BytesIO(to_parquet(lenet5(), inclusive=True)))["macs"][0] == 416_520
-
-
-@pytest.mark.parametrize("table", [untold(), hostile(), LayerTable(())], ids=["untold", "hostile", "empty"])
-def test_types_in_parquet_do_not_depend_on_the_values(table: LayerTable) -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    found = pandas.read_parquet(io.BytesIO(to_parquet(table)))
-    assert (found.dtypes == pandas.read_parquet(io.BytesIO(to_parquet(lenet5()))).dtypes).all()
-    assert found["flops"].isna().all()
-    assert len(found) == len(table.rows)
-
-
-def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UserError, match="pip install pyarrow"):
-        to_parquet(lenet5())
-
-
 def test_the_tables_own_methods() -> None:
     layers = Layers.of(lenet5())
     assert str(layers) == repr(layers) == str(lenet5())
@@ -373,7 +345,7 @@ def test_the_tables_own_methods() -> None:
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-@pytest.mark.parametrize("name", ["csv", "html", "latex", "markdown", "parquet", "text"])
+@pytest.mark.parametrize("name", ["csv", "html", "latex", "markdown", "text"])
 def test_a_path_is_written(name: str, kind: type, tmp_path: Path) -> None:
     export = getattr(Layers.of(lenet5()), f"to_{name}")
     path = tmp_path / f"layers.{name}"

@@ -317,7 +317,7 @@ def everything(table: LayerTable | None = None) -> Observed:
 @pytest.mark.parametrize("table", [hostile(), untold(), reused()], ids=["hostile", "untold", "reused"])
 def test_odd_models_have_pictures(table: LayerTable) -> None:
     found = pictures(everything(table))
-    assert {"stacked_forward", "icicle_time", "memory", "operators"} <= {figure["key"] for figure in found}
+    assert {"icicle_time", "memory", "operators"} <= {figure["key"] for figure in found}
     for figure in found:
         assert json.loads(json.dumps(figure, allow_nan=False))["key"] == figure["key"]
         # The rest goes through textContent.
@@ -325,7 +325,7 @@ def test_odd_models_have_pictures(table: LayerTable) -> None:
 
 
 def test_only_what_was_seen_is_drawn() -> None:
-    keys = "stacked_forward stacked_backward icicle_time icicle_macs roofline memory operators".split()
+    keys = "icicle_time icicle_macs roofline memory operators".split()
     assert [figure["key"] for figure in pictures(everything())] == keys
     assert [figure["key"] for figure in pictures(Observed(operators=operators()))] == ["operators"]
     assert pictures(Observed(layers=lenet5())) == []

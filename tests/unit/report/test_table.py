@@ -21,16 +21,12 @@ from sweeprof.numbers import ratio_number
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import detail_text, value_text
 from sweeprof.report.summary import (
-    MOST_BATCH_LINES,
-    batch_lines,
     conditions,
     environment_items,
     footnotes,
     headline,
 )
 from sweeprof.report.table import ReportTable, tables
-from sweeprof.results.compared_rows import Comparison, value_of
-from sweeprof.results.constraints import BATCH_METRIC
 from sweeprof.results.measurement import Better, Measurement, Number
 from sweeprof.text import axis_text, one_line, shortened
 
@@ -203,45 +199,6 @@ def test_what_nobody_expects_is_not_missing_and_one_reason_is_said_once() -> Non
     assert (note.code, note.rows, note.text) == ("missing", 2, text)
     failed = build([{"n": 1}, {"n": 2}], TRAINING_METRICS, [training_values(1e-3, None, 0.9), {}])
     assert (failed.rows[1].status, footnotes(failed)) == ("failed", [])
-
-
-# The best of a sweep
-
-
-WHOLE = comparison(("lenet5", "mlp"), broken=False)
-BEST = max(WHOLE.rows, key=lambda row: value_of(row, BATCH_METRIC) or 0)
-
-
-def with_rows(*rows: Any) -> Comparison:
-    return dataclasses.replace(WHOLE, rows=rows)
-
-
-def test_each_other_setting_has_the_batch_of_its_highest_throughput() -> None:
-    """Which the highest is in both models and backends, as a forward takes 0.12 ms and more."""
-    lines = list(batch_lines(WHOLE))
-    settings = [line.partition(": ")[0] for line in lines]
-    names = [f"model={model}, backend={backend}" for model in ("lenet5", "mlp") for backend in ("torch", "tensorflow")]
-    assert [all(part in setting for part in name.split(", ")) for setting, name in zip(settings, names, strict=True)]
-    assert all(line.partition(": ")[2].startswith("64 – ") for line in lines)
-    without = with_rows(*(row for row in WHOLE.rows if row is not BEST))
-    changed = [line for line in batch_lines(without) if line not in lines]
-    assert [line.partition(": ")[2].partition(" ")[0] for line in changed] == ["8"]
-
-
-def test_a_row_that_failed_is_no_winner_though_it_has_figures() -> None:
-    failed = dataclasses.replace(BEST, status="failed", reason="outputs differ", baseline_id=None)
-    judged = with_rows(*(failed if row is BEST else row for row in WHOLE.rows))
-    assert not set(batch_lines(judged)) >= set(batch_lines(WHOLE))
-
-
-def test_where_a_batch_size_says_nothing_new_there_is_none() -> None:
-    one_size = with_rows(*(row for row in WHOLE.rows if row.axes["batch_size"] == 1))
-    alike = with_rows(*(row for row in WHOLE.rows if (row.axes["model"], row.axes["backend"]) == ("mlp", "torch")))
-    many = []
-    for place in range(MOST_BATCH_LINES):
-        many += [dataclasses.replace(row, axes={**row.axes, "model": f"m{place}"}) for row in WHOLE.rows]
-    assert [len(of.rows) for of in (one_size, alike)] == [4, 3]
-    assert not any(list(batch_lines(of)) for of in (one_size, alike, with_rows(*many)))
 
 
 # Texts of values

@@ -10,7 +10,6 @@ import re
 import time
 from typing import Any
 
-import pandas
 import pytest
 import torch
 from torch import nn
@@ -71,18 +70,12 @@ def test_latex_knows_micro() -> None:
     assert r"1.50 $\mu$s" in Layers.of(reused().where(lambda row: row.path == ROOT).with_times(tiny)).to_latex()
 
 
-def test_csv_and_parquet_have_seconds() -> None:
+def test_csv_has_seconds() -> None:
     rows = list(csv.DictReader(io.StringIO(partly().to_csv(inclusive=True))))
     root, head = rows[0], next(row for row in rows if row["path"] == "head")
     assert (float(root["forward_s"]), float(root["forward_share"])) == (approx(55e-3), 1)
     assert float(root["flops_per_s"]) == approx((reused().flops or 0) / 55e-3)
     assert (head["backward_s"], head["time_reason"]) == ("", NO_GRADIENT)
-    pytest.importorskip("pyarrow")
-    frame = pandas.read_parquet(io.BytesIO(partly().to_parquet()))
-    empty = pandas.read_parquet(io.BytesIO(Layers.of(reused()).to_parquet()))
-    assert (frame.dtypes == empty.dtypes).all()
-    assert frame["forward_s"].dtype == "float64"
-    assert frame["forward_self_s"].sum() == approx(55e-3)
 
 
 # Sums

@@ -148,7 +148,7 @@ SEEN: dict[PassName, Any] = {
     "allocations": allocations(),
     "peaks": PEAKS,
 }
-PICTURES = "icicle_macs icicle_time memory operators roofline stacked_backward stacked_forward".split()
+PICTURES = "icicle_macs icicle_time memory operators roofline".split()
 
 
 def seen(folder: Folder, name: PassName, what: Any, id: str = "ca", status: Status = "ok") -> None:

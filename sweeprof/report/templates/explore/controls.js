@@ -117,10 +117,9 @@ const resetButton = () => {
   return button;
 };
 const filterButton = buttonOf("", () => change({ unmeasured: !state.unmeasured }), "unmeasured");
-const copyButton = buttonOf("copy", copy);
 
 if (data.baselines.length > 1) document.getElementById("explore-baseline").append(baselineChoice());
-controls.append(groupChoice(), search(), ...filters(), columnsMenu(), resetButton(), copyButton, buttonOf("CSV", download));
+controls.append(groupChoice(), search(), ...filters(), columnsMenu(), resetButton(), buttonOf("CSV", download));
 told.after(filterButton);
 listen(drawAnew);
 listen(drawHead);

@@ -1,4 +1,4 @@
-// The head of the page follows the chosen baseline: sentences, counts of verdicts, and a dot with its interval for each combination.
+// The head of the page follows the chosen baseline: sentences, and a dot with its interval for each combination.
 const MOST_DOTS = 40;
 const SVG = "http://www.w3.org/2000/svg";
 const shape = (tag, attributes) => {
@@ -78,9 +78,6 @@ const drawDots = () => {
 };
 
 const drawHead = () => {
-  const base = baselineText(), element = (name) => document.getElementById(`answer-${name}`);
-  const { finding, rest, counts } = state.baseline;
-  element("finding").textContent = finding;
-  element("rest").textContent = rest;
-  element("counts").textContent = counts.length ? `Verdicts against ${base} – ${counts.join("; ")}` : "";
+  document.getElementById("answer-finding").textContent = state.baseline.finding;
+  document.getElementById("answer-rest").textContent = state.baseline.rest;
 };

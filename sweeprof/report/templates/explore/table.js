@@ -239,17 +239,3 @@ const download = () => {
   link.click();
   URL.revokeObjectURL(link.href);
 };
-const copy = async () => {
-  const text = exported().map((fields) => fields.map((field) => field.replace(/\s+/g, " ")).join("\t")).join("\n");
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = make("textarea", text);
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
-  copyButton.textContent = "copied";
-  setTimeout(() => { copyButton.textContent = "copy"; }, 1500);
-};
