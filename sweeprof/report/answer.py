@@ -122,13 +122,13 @@ def answer(comparison: Comparison) -> Answer:
         return _with_confidence(comparison, " ".join(sentences), counts, pairs)
     best = None
     if comparison.constraints:
-        finding, best = _fulfilling(comparison, metric)
+        finding, best = _fulfilling(comparison, _deciding_metric(comparison))
+    elif metric is not None and metric.name == _SLOWEST_LAYER:
+        finding = _slowest_layers(comparison, rows)
     elif len(comparison.rows) == 1:
         finding = _single(comparison, rows[0])
     elif metric is None:
         finding = f"{len(rows)} of {len(comparison.rows)} combinations were measured; no metric has a better direction."
-    elif metric.name == _SLOWEST_LAYER:
-        finding = _slowest_layers(comparison, rows)
     elif pairs:
         cases = _cases(comparison, metric, pairs)
         finding = _compared(comparison, metric, cases, pairs)
@@ -169,14 +169,26 @@ def main_metric(comparison: Comparison) -> MetricInfo | None:
 
 
 def best_of_all(comparison: Comparison) -> Row | None:
-    """Return the row with the best value of the main metric among those that fulfil the constraints; None if there is none."""
-    metric = main_metric(comparison)
+    """Return the row with the best value among those that fulfil the constraints; None if there is none."""
+    metric = _deciding_metric(comparison)
     if metric is None:
         return None
     rows = [row for row in comparison.rows if not row.misses and not _has_wrong_outputs(comparison, row)]
     known = [row for row in rows if _value(row, metric) is not None]
     sign = 1 if metric.better == "lower" else -1
     return min(known, key=lambda row: sign * (_value(row, metric) or 0.0), default=None)
+
+
+def _deciding_metric(comparison: Comparison) -> MetricInfo | None:
+    """Return the metric of the best row: a search's goal, throughput where the time of a step is constrained, else the main one."""
+    infos = {info.name: info for info in comparison.metrics}
+    goal = comparison.search.goals[0] if comparison.search is not None and comparison.search.goals else None
+    if goal is not None and goal.metric in infos:
+        return _directed(infos[goal.metric], goal.direction == "maximize")
+    named = named_metrics(comparison) if comparison.constraints else []
+    if any(info.name in STEPS or info.name.startswith("latency/p") for info in named):
+        return infos.get(SAMPLES_PER_S, main_metric(comparison))
+    return main_metric(comparison)
 
 
 def metric_of(row: Row, metric: MetricInfo) -> str:
@@ -736,9 +748,6 @@ def _fulfilling(comparison: Comparison, metric: MetricInfo | None) -> tuple[str,
     ]
     if not good:
         return f"None of {total} combinations fulfils {conditions}.", None
-    infos = {info.name: info for info in comparison.metrics}
-    if any(info.name in STEPS or info.name.startswith("latency/p") for info in named_metrics(comparison)):
-        metric = infos.get(SAMPLES_PER_S, metric)
     fulfil = "fulfils it" if len(good) == 1 else "fulfil it"
     if len(comparison.constraints) > 1 or " and " in conditions:
         fulfil = fulfil.replace("it", "them")

@@ -85,6 +85,8 @@ def fitted_lines(
         keeps_last: whether the last column stays and those before it are left out.
     """
     natural = _widths(lines)
+    if not natural:
+        return [], [[] for _ in lines]
     last = len(natural) - 1
     places = list(range(len(natural)))
     while True:

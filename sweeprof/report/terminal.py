@@ -164,9 +164,7 @@ def text(comparison: Comparison, width: int = 100) -> str:
 
 def _fitting(found: Sequence[ReportTable], width: int) -> tuple[list[list[Text]], str]:
     """Return the lines of each table with the columns that fit all of them, and what is not shown; empty if everything is."""
-    if not found:
-        return [], ""
-    columns = found[0].columns
+    columns = found[0].columns if found else ()
     dropped: list[str] = []
     for kind in (None, *_FIGURES):
         if kind is not None:

@@ -428,6 +428,28 @@ def test_the_slowest_layer_is_named_with_its_share() -> None:
     found = of_rows([{"model": "lenet5"}, {"model": "mlp"}], [[slowest], [slowest]], {})
     text = "conv1 takes 26% of the forward (69.5 µs of 272 µs)"
     assert answer(found).finding == f"lenet5: {text}; mlp: {text}."
+    assert answer(of_rows([{"model": "lenet5"}], [[slowest]], {})).finding == f"{text}."
+
+
+def test_the_first_lines_name_what_failed_and_repeat_the_best_row() -> None:
+    """Within twelve lines of 80 characters; where the time is constrained the best row is the one with the highest throughput."""
+    points = [{"backend": backend, "batch_size": size} for backend in ("torch", "ort") for size in (1, 8, 64)]
+    values: list[list[Measurement]] = []
+    for point in points:
+        seconds = 1e-3 * point["batch_size"] ** 0.5 * (1.0 if point["backend"] == "ort" else 4.0)
+        rate = measured(RATE, "samples/s", "higher", point["batch_size"] / seconds, 5)
+        values.append([measured("latency/forward", "s", "lower", seconds, 5), rate])
+    found = of_rows(points, values, {"backend": "torch"})
+    rows = [dataclasses.replace(row, command=f"sweeprof row={place}") for place, row in enumerate(found.rows)]
+    rows[5] = dataclasses.replace(rows[5], status="oom", reason="timing: out of memory", cells={})
+    found = dataclasses.replace(found, rows=tuple(rows))
+    shown = plain(" ".join(terminal(found, 80).splitlines()[:12]))
+    assert "oom: backend=ort, batch_size=64 – timing: out of memory" in shown
+    assert "Repeat one row: sweeprof row=3 " in shown
+    within = dataclasses.replace(found, constraints=("latency < 4 ms",))
+    shown = plain(" ".join(terminal(within, 80).splitlines()[:12]))
+    assert shown.startswith("Best throughput with latency < 4 ms: ort, batch_size 8 – 2.83 k/s")
+    assert "Repeat one row: sweeprof row=4 " in shown
 
 
 def test_outputs_that_are_nan_or_wrong_are_no_case() -> None:

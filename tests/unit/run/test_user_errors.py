@@ -139,7 +139,7 @@ def test_an_error_of_the_user_has_its_line_and_log(model: dict[str, Any], datase
     assert failure.log is not None
     log = folder.path / failure.log
     assert "Traceback (most recent call last)" in log.read_text()
-    assert f"failed in 1 row: {said}" in " ".join(printed.split())
+    assert f"– {said}" in " ".join(printed.split())
     places = "|".join(re.escape(str(path)) for path in log.parent.iterdir())
     while_it_runs = rf"(quality|timing): failed: {re.escape(message)}; log: ({places})"
     assert len(re.findall(while_it_runs, " ".join(printed.split()))) == 1  # of the pass that failed first
@@ -177,7 +177,7 @@ def test_a_metric_that_raises_leaves_the_combination_incomplete(module: Any) -> 
     said = "metrics mine/read, mine/live: ArithmeticError: no luck (failing_user.py:36 in lucky)"
     assert (row.status, row.reason) == ("ok", said)
     assert "1 of 1 combination measured, 1 of them incompletely" in printed
-    assert f"incomplete in 1 row: {said}" in " ".join(printed.split())
+    assert f"– {said}" in " ".join(printed.split())
     assert pd.read_csv(folder.path / "comparison.csv")["reason"][0] == said
     assert "raise ArithmeticError" in (folder.path / "report.html").read_text()
     (failure,) = row.failures
