@@ -1,6 +1,7 @@
 """The public names of sweeprof, for type checkers; ``__init__.py`` reads here which module has which name, one a line."""
 
 from sweeprof.backends.torch.memory import live_tensors as live_tensors
+from sweeprof.cli.from_python import sweep as sweep
 from sweeprof.counting.formulas import Cost as Cost
 from sweeprof.counting.formulas import Formulas as Formulas
 from sweeprof.counting.formulas import module_formula as module_formula

@@ -85,6 +85,13 @@ def frame_of(comparison: Any) -> Any:
     return measurements_frame(comparison)
 
 
+def answer_of(comparison: Any) -> str:
+    """Return the answer of a sweep's comparison in words."""
+    from sweeprof.report.answer import answer
+
+    return str(answer(comparison))
+
+
 class Rows(Displayed, tuple[T, ...]):
     """A tuple of rows, printed as one table."""
 

@@ -235,6 +235,10 @@ class Child:
         """Where an error message refers to for more."""
         return f" (see {self._log})" if self._unnamed_log is None else ""
 
+    def interrupt(self) -> None:
+        """Send SIGTERM, which a process that is :func:`terminable` handles as Ctrl-C; it does not end at once."""
+        self._process.terminate()
+
     def kill(self) -> None:
         """Kill the process and all its descendants at once, also those that are stopped."""
         if not self.alive:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from io import TextIOWrapper
@@ -186,6 +187,57 @@ def open_closed_descriptors() -> None:
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free: this one
             os.set_inheritable(opened, True)
+
+
+class StatusLine:
+    """A line on a terminal or in a notebook that each following one replaces."""
+
+    _ERASE = "\r\x1b[2K"
+    _BAR = 20
+    """Characters of the bar."""
+
+    def __init__(self) -> None:
+        self._output: Any = None
+        """The output of a notebook that is changed."""
+
+    @staticmethod
+    def _notebook() -> Any:
+        """Return IPython's module for output in the kernel of a notebook, which has imported it; None elsewhere."""
+        ipython, display = sys.modules.get("IPython"), sys.modules.get("IPython.display")
+        is_notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+        return display if is_notebook else None
+
+    def can_show(self) -> bool:
+        """True if stderr is a terminal, or this is a notebook."""
+        return sys.stderr.isatty() or self._notebook() is not None
+
+    def show(self, line: str, done: int = 0, total: int = 0) -> None:
+        """Show a line, with a bar behind it if there is a ``total``."""
+        if total:
+            filled = round(self._BAR * done / total)
+            line += f" [{'█' * filled}{'░' * (self._BAR - filled)}]"
+        if self._output is not None:
+            self._output.update({"text/plain": line}, raw=True)
+        elif sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns - 1  # a line that is broken cannot be erased
+            print(f"{self._ERASE}{line[:width]}", end="", file=sys.stderr, flush=True)
+        else:
+            self._output = self._notebook().display({"text/plain": line}, raw=True, display_id=True)
+
+    def write(self, text: str) -> None:
+        """Write text on stderr; on a terminal it replaces the line, which the next :meth:`show` shows again."""
+        if self._output is None:
+            self.remove()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def remove(self) -> None:
+        """Remove the line, if there is one."""
+        if self._output is not None:
+            self._output.update({"text/plain": ""}, raw=True)
+            self._output = None
+        elif sys.stderr.isatty():
+            print(self._ERASE, end="", file=sys.stderr, flush=True)
 
 
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "force_jupyter": False}

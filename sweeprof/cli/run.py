@@ -196,8 +196,10 @@ Exit codes
 """
 
 
-def run_command(arguments: Sequence[str]) -> int:
-    """Run ``sweeprof ARGUMENTS``; return the exit code."""
+def run_command(
+    arguments: Sequence[str], report_error: Callable[[SweeprofError | OSError], ExitCode] = print_error
+) -> int:
+    """Run ``sweeprof ARGUMENTS``; return the exit code, or that of ``report_error`` for a mistake of the user."""
     guard_output()
     remember(*arguments)
     is_subcommand = bool(arguments) and arguments[0] in COMMANDS
@@ -211,7 +213,7 @@ def run_command(arguments: Sequence[str]) -> int:
             is_expected = error.errno in DISK_ERRORS and error.filename is not None
         if not is_subcommand and not is_expected:
             raise  # the traceback shows where sweeprof failed
-        return print_error(error)
+        return report_error(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
 

@@ -23,7 +23,7 @@ from sweeprof.nested import named_leaves, package_of
 from sweeprof.passes.registry import Built, Session, Strict, passes
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import PassName, Protocol
-from sweeprof.text import printable
+from sweeprof.text import StatusLine, printable
 
 if TYPE_CHECKING:
     from logging import LoggerAdapter
@@ -376,9 +376,6 @@ class LiveSession(Session):
 
 LOG = logging.getLogger("sweeprof")
 """Passes and their durations at the level INFO, warnings about results at the level WARNING; without handlers of its own."""
-_ERASE = "\r\x1b[2K"
-_BAR = 20
-"""Characters of the bar that shows how many of the passes are done."""
 
 
 class _Forward(logging.Handler):
@@ -431,8 +428,7 @@ class PassProgress:
     def __init__(self, is_shown: bool | None, is_verbose: bool = False) -> None:
         self.is_shown, self.is_verbose = is_shown, is_verbose
         self._pending: Sequence[PassName] = ()
-        self._shown_by: Any = None
-        """The output of a notebook that is changed from pass to pass."""
+        self._line = StatusLine()
         self._began = 0.0
 
     @contextmanager
@@ -451,19 +447,17 @@ class PassProgress:
     @contextmanager
     def running(self, name: PassName) -> Iterator[None]:
         """Around one pass."""
-        text, bar = name, ""
+        text, done, total = name, 0, 0
         if name in self._pending and len(self._pending) > 1:
-            done = self._pending.index(name)
-            text += f", pass {done + 1} of {len(self._pending)}"
-            filled = round(_BAR * done / len(self._pending))
-            bar = f" [{'█' * filled}{'░' * (_BAR - filled)}]"
+            done, total = self._pending.index(name), len(self._pending)
+            text += f", pass {done + 1} of {total}"
         self.log(logging.INFO, text)
         begin = time.monotonic()
         if any(passes()[pending].kind != "exact" for pending in self._pending or (name,)):
             line = f"sweeprof: {text}"
             if self._pending and begin - self._began >= 1:
                 line += f", {begin - self._began:.0f} s so far"
-            self._show(line, bar)
+            self._show(line, done, total)
         try:
             yield
         finally:
@@ -481,24 +475,14 @@ class PassProgress:
             print(f"sweeprof: {printable(message)}", file=sys.stderr, flush=True)
         LOG.log(level, "%s", message)
 
-    def _show(self, line: str, bar: str) -> None:
+    def _show(self, line: str, done: int, total: int) -> None:
         if self.is_shown is False or self.is_verbose:
             return
-        # The kernel of a notebook has imported IPython.
-        ipython, display = sys.modules.get("IPython"), sys.modules.get("IPython.display")
-        content = {"text/plain": line + bar}
-        if self._shown_by is not None:
-            self._shown_by.update(content, raw=True)
-        elif sys.stderr.isatty():
-            print(f"{_ERASE}{line}{bar}", end="", file=sys.stderr, flush=True)
-        elif ipython is not None and display is not None and hasattr(ipython.get_ipython(), "kernel"):
-            self._shown_by = display.display(content, raw=True, display_id=True)
+        if self._line.can_show():
+            self._line.show(line, done, total)
         elif self.is_shown:
             print(line, file=sys.stderr, flush=True)
 
     def _remove(self) -> None:
-        if self._shown_by is not None:
-            self._shown_by.update({"text/plain": ""}, raw=True)
-            self._shown_by = None
-        elif self.is_shown is not False and not self.is_verbose and sys.stderr.isatty():
-            print(_ERASE, end="", file=sys.stderr, flush=True)
+        if self.is_shown is not False and not self.is_verbose:
+            self._line.remove()

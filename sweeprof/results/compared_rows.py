@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from sweeprof.display import Displayed, Rows, frame_of
-from sweeprof.errors import Damaged
+from sweeprof.display import Displayed, Rows, answer_of, frame_of
+from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.results.differences import Cell
 from sweeprof.results.files import damaged, read_json, validated
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
@@ -388,25 +390,85 @@ class Comparison(Stored):
     search: SearchSummary | None = None
     """None if every combination was to be measured."""
     schema_version: int = SCHEMA_VERSION
+    read_from: Path | None = field(default=None, compare=False)
+    """The folder of the sweep; None if the comparison was not read from it."""
+
+    NOT_STORED: ClassVar[tuple[str, ...]] = ("read_from",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", Rows(self.rows))
 
     @classmethod
-    def read(cls, path: str | Path) -> Comparison:
+    def read(cls, path: str | Path, output: str | Path = "outputs", uri: str | None = None) -> Comparison:
         """Return the comparison of a sweep.
 
         Args:
-            path: the folder of the sweep, or its ``comparison.json``.
+            path: the folder of the sweep, its ``comparison.json``, or a name that ``sweeprof compare`` takes: ``last``, ``last~1``,
+                ``NAME/last``, ``tag:NAME``, ``mlflow:RUN_ID``.
+            output: the folder of all sweeps, in which a name is looked up.
+            uri: the address of MLflow; None: ``MLFLOW_TRACKING_URI``, else the database in ``output``.
 
         Raises:
             Damaged: the file is not a comparison, or comes from a later version.
-            OSError: it cannot be read.
+            UserError: there is no such sweep.
         """
         file = Path(path)
         if file.is_dir():
             file /= "comparison.json"
-        return comparison_from(read_json(file))
+        if file.is_file():
+            comparison = comparison_from(read_json(file))
+        else:
+            # By its name, because it is above this package: what the command line looks names up with.
+            reports = import_module("sweeprof.run.reports")
+            place = reports.SweepLocations(Path(output).absolute(), uri or os.environ.get("MLFLOW_TRACKING_URI"))
+            found = reports.located(os.fspath(path), place, "path")
+            comparison = reports.read_sweep(found, os.fspath(path), "path")
+            file = found / "comparison.json" if found.is_dir() else found
+        folder = file.absolute().parent
+        if not (folder / "plan.json").is_file():
+            return comparison
+        return dataclasses.replace(comparison, read_from=folder)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the sweep; raises :class:`UserError` for a comparison that was not read from it."""
+        if self.read_from is None:
+            raise UserError("this comparison has no folder: it was not read from the folder of a sweep")
+        return self.read_from
+
+    @property
+    def answer(self) -> str:
+        """The answer in words: what is better, by how much and how sure that is, then how many combinations were measured."""
+        return answer_of(self)
+
+    def best(self, metric: str) -> Row:
+        """Return the combination with the best value of a metric, among those that fulfil the constraints of the sweep.
+
+        Raises:
+            UserError: there is no such metric, or it has no better direction, or no such combination has a value.
+        """
+        infos = {info.name: info for info in self.metrics}
+        if metric not in infos:
+            raise UserError([choice_problem("metric", metric, "metric of the sweep", infos)])
+        better = infos[metric].better
+        if better is None:
+            raise UserError([Problem("metric", metric, "has no better direction: neither lower nor higher is better.")])
+        best: Row | None = None
+        reasons = []
+        for row in self.rows:
+            value = value_of(row, metric) if row.has_values else None
+            if value is None or row.misses:
+                reasons.append("; ".join(row.misses) or reason_of(row, metric))
+                continue
+            best_value = value_of(best, metric) if best is not None else None
+            if best_value is None or (value < best_value if better == "lower" else value > best_value):
+                best = row
+        if best is None:
+            message = (
+                f"has no value of a combination that fulfils the constraints: {', '.join(dict.fromkeys(reasons))}."
+            )
+            raise UserError([Problem("metric", metric, message)])
+        return best
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per combination and metric, as in ``tables/measurements.csv``: axes, value, interval, verdict, reasons."""

@@ -115,7 +115,8 @@ def write_json(path: Path, value: object, compact: bool = False, durable: bool =
 
     def fields(value: DataclassInstance) -> dict[str, object]:
         # dataclasses.asdict would copy everything, which takes longer than writing it
-        return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+        left_out = getattr(value, "NOT_STORED", ())
+        return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value) if spec.name not in left_out}
 
     indent = None if compact else 1
     text = json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False, default=fields) + "\n"

@@ -29,7 +29,7 @@ from sweeprof.results.record import Json
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.launchers import Launch, error_line, launch_shards
 from sweeprof.run.locks import driver_lock, report_lock, warn_of_oversubscription
-from sweeprof.run.progress import ProgressDisplay
+from sweeprof.run.progress import ProgressDisplay, tell
 from sweeprof.run.reports import ClusterReports, keep_baseline, sent_to, write_reports
 from sweeprof.run.stopping import begin_budget
 from sweeprof.run.tracker_process import (
@@ -87,6 +87,7 @@ def measure_missing(
     Raises:
         OSError: the disk is full, or cannot be written.
     """
+    tell({"folder": str(folder.path)})
     begin_budget(folder, plan)
     keep_config(folder, tracking.config)
     keep_baseline(folder, plan, trust)
@@ -136,6 +137,7 @@ def measure_missing(
 
 def _print_line(out: Console, name: str, value: str) -> None:
     out.print(Text.assemble((f"{name:<11}", "bold"), value), soft_wrap=True)
+    tell({"name": name, "value": value})
 
 
 def _warn_of_tracking(live: Console, trouble: str) -> None:

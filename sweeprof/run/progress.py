@@ -12,6 +12,7 @@ import dataclasses
 import statistics
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -32,6 +33,15 @@ from sweeprof.text import axis_text, without_numbers
 WAKE_S = 1.0
 MOST_LINES = 200
 """Maximum number of combinations with a line of their own."""
+receivers: list[Callable[[Mapping[str, object]], object]] = []
+"""Called with the folder of the sweep, with its progress in place of the lines about it, and with its last lines: a program that
+started the sweep shows them."""
+
+
+def tell(message: Mapping[str, object]) -> None:
+    """Call the receivers."""
+    for receive in receivers:
+        receive(message)
 
 
 @dataclass(slots=True)
@@ -166,6 +176,9 @@ class ProgressDisplay:
             self._take_new()
             if self._console.is_terminal:
                 self._refresh()
+            elif receivers:
+                line = self._plain() if self.state.current else self._jobs.queue()
+                tell({"progress": line or "starting", "done": self.state.done, "total": self.state.total})
             elif self._jobs.queue() not in ("", queue):
                 queue = self._jobs.queue()
                 self._print(queue)

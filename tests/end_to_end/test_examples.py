@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import pandas
 import pytest
 import torch
 from nbclient import NotebookClient
@@ -94,27 +93,28 @@ def test_a_metric_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mine/macs_per_param: 3.94 MAC" in capsys.readouterr().out
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison, pandas.DataFrame]:
-    """The folder of the results of the script ``"run_a_sweep"``, and what it returns."""
-    output = tmp_path_factory.mktemp("outputs")
-    comparison, latency = runpy.run_path(str(EXAMPLES / "run_a_sweep.py"))["main"](output)
-    (folder,) = (output / "example").iterdir()
-    return folder, comparison, latency
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(WAITING_S)
-def test_a_sweep_from_python(swept: tuple[Path, Comparison, pandas.DataFrame]) -> None:
-    _, comparison, latency = swept
-    values = {
-        (row.axes["model"], row.axes["batch_size"]): row.cells["latency/forward"].measurement.value
-        for row in comparison.rows
-    }
+def test_a_sweep_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    comparison, latency = run("run_a_sweep")
+    values = latencies(comparison)
     assert set(values) == {(model, size) for model in ("lenet5", "mlp") for size in (1, 32)}
     in_table = {(line.model, line.batch_size): line.value for line in latency.itertuples()}
     assert in_table == {key: pytest.approx(value, rel=1e-6) for key, value in values.items()}
     assert "4 of 4 combinations measured." in str(comparison)
+    model, size = min(values, key=lambda key: values[key] or 0)
+    printed = capfd.readouterr().out
+    assert f"fastest: {{'model': '{model}', 'backend': 'torch', 'device': 'cpu', 'batch_size': {size}}}" in printed
+
+
+def latencies(comparison: Comparison) -> dict[tuple[str, int], Any]:
+    return {
+        (row.axes["model"], row.axes["batch_size"]): row.cells["latency/forward"].measurement.value
+        for row in comparison.rows
+    }
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -126,18 +126,11 @@ def test_notebooks_are_committed_without_outputs(path: Path) -> None:
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
 
 
-def executed(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sweep: Path | None = None) -> list[Any]:
-    """The code cells of a notebook after it has run in a kernel of its own.
-
-    Args:
-        sweep: the folder of the sweep that it would measure.
-    """
+def executed(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The code cells of a notebook after it has run in a kernel of its own."""
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(folder / "jupyter"))
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    if sweep is not None:
-        (measuring,) = [cell for cell in notebook.cells if "done = " in cell.source]
-        measuring.source = f"{measuring.source.partition('done = ')[0]}folder = Path({str(sweep)!r})"
     client = NotebookClient(
         notebook, timeout=WAITING_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
@@ -148,7 +141,9 @@ def executed(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sweep: P
 
 def shown_by(cells: list[Any], start: str) -> list[Any]:
     """The data of the outputs of the only cell that begins so, without what native libraries write."""
-    (cell,) = [cell for cell in cells if cell.source.startswith(start)]
+    (cell,) = [
+        cell for cell in cells if cell.source.startswith(start) and (start != "comparison" or cell.source == start)
+    ]
     return [output.data for output in cell.outputs if output.output_type != "stream"]
 
 
@@ -173,29 +168,18 @@ def test_a_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(WAITING_S)
-def test_the_results_of_a_sweep(
-    swept: tuple[Path, Comparison, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of the script, whose sweep is the same but for its name and its folder."""
-    assert arguments_of("explore_a_sweep.ipynb") == arguments_of("run_a_sweep.py")
-    folder, comparison, _ = swept
-    cells = executed(EXAMPLES / "explore_a_sweep.ipynb", tmp_path, monkeypatch, folder)
-    (shown,) = shown_by(cells, "comparison =")
+def test_a_sweep_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = executed(EXAMPLES / "explore_a_sweep.ipynb", tmp_path, monkeypatch)
+    (progress,) = shown_by(cells, "%matplotlib inline")
+    assert progress == {"text/plain": ""}  # the line is removed at the end
+    (shown,) = shown_by([cell for cell in cells if cell.source == "comparison"], "")
+    comparison = Comparison.read("notebook/last", output=tmp_path / "outputs")
     assert shown["text/plain"].startswith(str(comparison).splitlines()[0][:40])
-    for row in comparison.rows:
-        value = row.cells["latency/forward"].measurement.value
+    for value in latencies(comparison).values():
         assert f'data-value="{value}"' in shown["text/html"]
+    (best,) = shown_by(cells, "comparison.best")
+    assert str(min(latencies(comparison).values())) in best["text/html"]
     assert any("image/png" in data for data in shown_by(cells, "samples ="))
-
-
-def arguments_of(name: str) -> list[str]:
-    """The arguments of the sweep of an example, without its name and its folder."""
-    text = (EXAMPLES / name).read_text(encoding="utf-8")
-    if name.endswith(".ipynb"):
-        text = "\n".join(cell.source for cell in nbformat.reads(text, as_version=4).cells)  # type: ignore[no-untyped-call]
-    (block,) = re.findall(r"arguments = \[\n(.*?)\n *\]\n", text, re.DOTALL)
-    assert 'subprocess.run([sys.executable, "-m", "sweeprof", *arguments]' in text
-    return [word for word in re.findall(r'"([^"]*)"', block) if not word.startswith(("name=", "output="))]
 
 
 @pytest.mark.slow

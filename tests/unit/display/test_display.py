@@ -264,6 +264,8 @@ def test_a_comparison_is_read_from_the_folder_of_a_sweep() -> None:
     assert len(found.rows) == len(json.loads((folder / "comparison.json").read_text())["rows"])
     with pytest.raises(sweeprof.SweeprofError, match="is not a comparison"):
         Comparison.read(ROOT / "tests/golden/peers.json")
+    with pytest.raises(sweeprof.UserError, match="has no folder"):
+        _ = found.folder
 
 
 def test_a_very_long_comparison_is_cut() -> None:

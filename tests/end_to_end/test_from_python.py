@@ -1,0 +1,297 @@
+"""``sweeprof.sweep``: a sweep that a program starts, its mistakes, and what is kept when the program is interrupted or killed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from torch import nn
+
+import sweeprof
+from support.command import environment, lock_folder
+from sweeprof.cli.run import run_command
+
+CHILD = "sweeprof.cli.from_python:run_in_child"
+AXES = {"batch_size": np.array([1, 4]), "model.fake.step_s": (0.002, 0.003)}
+FAKE = {"model": "fake", "backend": "fake", "dataset": "synthetic", "tracking": "none", "metrics": "latency"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the fake sweep was run."""
+    return tmp_path_factory.mktemp("home")
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[dict[str, Any]]:
+    """With a clean environment in a folder; yields settings of sweeps with host locks of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in set(os.environ) - set(environment(folder)):
+            patch.delenv(name)
+        for name, value in environment(folder).items():
+            patch.setenv(name, value)
+        yield {"limits.locks": lock_folder(folder)}
+
+
+@pytest.fixture(scope="module")
+def fake(home: Path) -> sweeprof.Comparison:
+    """Four fake combinations, measured from here; the process of the program is as it was."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGURG)]
+    threads = threading.enumerate()
+    with inside(home) as locks:
+        settings: dict[str, Any] = {
+            **FAKE,
+            "name": "mine",
+            "compare.baseline": {"batch_size": 1},
+            "protocol.rounds": 2,
+            **locks,
+        }
+        comparison = sweeprof.sweep(AXES, progress=False, **settings)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGURG)] == before
+    assert threading.enumerate() == threads
+    assert not GlobalHydra.instance().is_initialized()
+    return comparison
+
+
+def test_a_sweep_is_that_of_the_command_line(home: Path, fake: sweeprof.Comparison) -> None:
+    assert fake.folder.parent == home / "outputs" / "mine"
+    values = {(row.axes["batch_size"], row.axes["model.fake.step_s"]): row for row in fake.rows}
+    assert set(values) == {(1, 0.002), (1, 0.003), (4, 0.002), (4, 0.003)}
+    for (_, step_s), row in values.items():
+        assert row.cells["latency/forward"].measurement.value == pytest.approx(step_s)
+    words = "batch_size=1,4 model.fake.step_s=0.002,0.003 model=fake backend=fake dataset=synthetic"
+    assert fake.command.startswith(f"python -m sweeprof {words} ")
+    assert fake.baseline == {"batch_size": 1}
+
+
+def test_the_comparison_is_shown_and_has_the_best_row(fake: sweeprof.Comparison) -> None:
+    assert "<table" in fake._repr_html_()
+    assert "4 of 4 combinations measured." in fake.answer
+    frame = fake.to_frame()
+    assert len(frame[frame["metric"] == "latency/forward"]) == 4
+    assert fake.best("latency/forward").axes["model.fake.step_s"] == 0.002
+    fastest = fake.best("throughput/samples_per_s").axes
+    assert (fastest["batch_size"], fastest["model.fake.step_s"]) == (4, 0.002)
+    with pytest.raises(
+        sweeprof.UserError, match=r"'latency/forwrd' is not a metric of the sweep. Did you mean 'latency/forward'"
+    ):
+        fake.best("latency/forwrd")
+
+
+def test_the_best_row_fulfils_the_constraints(home: Path, fake: sweeprof.Comparison) -> None:
+    with inside(home):
+        settings: dict[str, Any] = {**FAKE, "name": "mine", "protocol.rounds": 2, "resume": "last"}
+        settings["compare.constraints"] = ["batch_size >= 4", "latency/forward > 0.0025"]
+        comparison = sweeprof.sweep(AXES, progress=False, **settings)
+        assert comparison.folder == fake.folder
+        best = comparison.best("latency/forward").axes
+        assert (best["batch_size"], best["model.fake.step_s"]) == (4, 0.003)
+        settings["compare.constraints"] = ["latency/forward > 1"]
+        nothing = sweeprof.sweep(AXES, progress=False, **settings)
+        with pytest.raises(sweeprof.UserError, match="has no value of a combination that fulfils the constraints"):
+            nothing.best("latency/forward")
+
+
+def test_a_comparison_is_read_by_its_name(home: Path, fake: sweeprof.Comparison) -> None:
+    with inside(home):
+        assert run_command(["compare", "last", "--tag", "kept"]) == 0
+        for name in ("last", "mine/last", "tag:kept", str(fake.folder)):
+            found = sweeprof.Comparison.read(name)
+            assert (found.sweep_id, found.folder) == (fake.sweep_id, fake.folder)
+        with pytest.raises(sweeprof.UserError, match=r"'lst' is not a sweep. Did you mean 'last'"):
+            sweeprof.Comparison.read("lst")
+        with pytest.raises(sweeprof.UserError, match=r"'tag:kep' is not a tagged sweep. Did you mean 'kept'"):
+            sweeprof.Comparison.read("tag:kep")
+    assert sweeprof.Comparison.read("last", output=home / "outputs").folder == fake.folder
+
+
+class Net(nn.Linear):
+    """A model of this module, which a worker can import only if it is a file on its path."""
+
+
+def test_every_mistake_of_the_arguments_is_one_line() -> None:
+    own = type("Net", (nn.Module,), {"__module__": "__main__", "__qualname__": "Net"})
+    local = type("Local", (nn.Module,), {"__module__": "support.nets", "__qualname__": "f.<locals>.Local"})
+    gone = type("Gone", (nn.Module,), {"__module__": "support.nets", "__qualname__": "Gone"})
+    axes = {"model": [own, local, gone, nn.Linear(2, 2)], "batch_sise": [], "a key": [1], "seed": [0]}
+    with pytest.raises(sweeprof.UserError) as caught:
+        sweeprof.sweep(axes, seed=1, dry_run=True, threads=object())
+    expected = {
+        "dry_run": "measures nothing",
+        "model": "is defined in this notebook or program, from which the workers cannot import it: move it to a module",
+        "batch_sise": "has no values",
+        "axes": "is not a key of the config",
+        "seed": "is given twice",
+        "threads": "must be a text, a number",
+    }
+    found = [(problem.key, problem.allowed) for problem in caught.value.problems]
+    assert [key for key, _ in found] == ["dry_run", *["model"] * 4, "batch_sise", "axes", "seed", "threads"]
+    for key, message in expected.items():
+        assert message in dict(found[::-1])[key]
+    of_models = [message for key, message in found if key == "model"]
+    assert "within a function" in of_models[1]
+    assert "is not what the workers import as support.nets.Gone" in of_models[2]
+    assert "give the class" in of_models[3]
+    with pytest.raises(sweeprof.UserError, match="either names of configs, or classes"):
+        sweeprof.sweep({"model": ["mlp", nn.Linear]})
+
+
+def test_every_mistake_of_the_config_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with inside(tmp_path), pytest.raises(sweeprof.UserError) as caught:
+        sweeprof.sweep({"model": ["mpl"], "batch_sise": [1, 2]}, protocol="shrt", progress=False)
+    problems = [(problem.key, problem.value, problem.nearest) for problem in caught.value.problems]
+    assert problems == [("model", "mpl", "mlp"), ("batch_sise", "1,2", "batch_size"), ("protocol", "shrt", "short")]
+    assert caught.value.__cause__ is None
+    assert capfd.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_classes_of_a_module_of_ones_own(tmp_path: Path) -> None:
+    """The module is found as this program finds it, in a folder that is not the working directory."""
+    source, work = tmp_path / "source", tmp_path / "work"
+    source.mkdir()
+    work.mkdir()
+    program = (
+        "from torch import nn\n\n\n"
+        "class Wide(nn.Linear):\n    def __init__(self, width):\n        super().__init__(16, width)\n\n\n"
+        "def deep(width):\n    return nn.Sequential(nn.Linear(16, width), nn.Linear(width, 4))\n"
+    )
+    (source / "own_nets.py").write_text(program)
+    with inside(work) as locks, pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(source))
+        import own_nets  # type: ignore[import-not-found]
+
+        settings: dict[str, Any] = {
+            **FAKE,
+            "model": [own_nets.Wide, own_nets.deep],
+            "backend": "torch",
+            "metrics": "static",
+            **locks,
+        }
+        model = settings.pop("model")
+        axes = {"model": model, "model.torch.width": [8, 16]}
+        comparison = sweeprof.sweep(axes, progress=False, **settings | {"dataset.shape": [16]})
+    params = {
+        (row.axes["model"], row.axes["model.torch.width"]): row.cells["params/total"].measurement.value
+        for row in comparison.rows
+    }
+    expected = {}
+    for width in (8, 16):
+        expected["Wide", width] = 17 * width
+        expected["deep", width] = 17 * width + 4 * width + 4
+    assert params == expected
+
+
+PROGRAM = """
+import sweeprof
+settings = {settings!r}
+axes = {{"batch_size": [1, 2, 4, 8], "model.fake.first_step_s": [0.001, 0.002]}}
+if __name__ == "__main__":
+    try:
+        comparison = sweeprof.sweep(axes, **settings)
+    except KeyboardInterrupt as interrupt:
+        print("interrupted:", interrupt, flush=True)
+        left = sweeprof.Comparison.read("last")
+        print("kept:", left.counts()["ok"], "of", len(left.rows), flush=True)
+        comparison = sweeprof.sweep(resume="last", progress=False)
+    print("complete:", comparison.counts(), flush=True)
+"""
+
+
+def start_program(folder: Path, **options: Any) -> subprocess.Popen[str]:
+    """A program that measures eight fake combinations in five rounds, which takes about half a minute."""
+    settings = {**FAKE, "protocol.rounds": 5, "model.fake.step_s": 0.01, "limits.locks": str(lock_folder(folder))}
+    (folder / "program.py").write_text(PROGRAM.format(settings=settings))
+    return subprocess.Popen([sys.executable, "program.py"], cwd=folder, env=environment(folder), text=True, **options)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def records(folder: Path) -> int:
+    return len(list(folder.glob("outputs/adhoc/*/records/*/*.json")))
+
+
+def children_of_programs(folder: Path) -> list[psutil.Process]:
+    """The processes that run sweeps of programs in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if CHILD in process.cmdline() and process.cwd() == str(folder):
+                found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_what_was_measured_and_says_how_to_continue(tmp_path: Path) -> None:
+    with start_program(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: records(tmp_path) >= 8 or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=240)
+    (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
+    message = f"what was measured is kept; continue with sweeprof.sweep(resume={str(folder)!r})"
+    first, kept, complete = out.splitlines()
+    assert first == f"interrupted: {message}"
+    assert kept.endswith(" of 8")
+    assert complete == "complete: {'ok': 8}"
+    assert "interrupted: complete measurements are kept" in err
+    assert children_of_programs(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_program_that_is_killed_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    with start_program(tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: records(tmp_path) >= 8 or process.poll() is not None)
+        assert len(children_of_programs(tmp_path)) == 1
+        process.kill()
+    wait_until(lambda: not children_of_programs(tmp_path))
+    comparison = sweeprof.Comparison.read("last", output=tmp_path / "outputs")
+    assert len(comparison.rows) == 8
+    assert 0 < sum(row.rounds_complete for row in comparison.rows) < 40
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_is_an_error_that_says_how_to_continue(tmp_path: Path) -> None:
+    with start_program(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: records(tmp_path) >= 1 or process.poll() is not None)
+        (child,) = children_of_programs(tmp_path)
+        child.kill()
+        _, err = process.communicate(timeout=60)
+    assert "WorkerError: its from python process was killed by SIGKILL (signal 9); what was measured is kept" in err
+
+
+@pytest.mark.slow
+def test_a_terminal_has_a_bar_that_is_removed_at_the_end(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with start_program(tmp_path, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        with suppress(OSError):  # the other side of a terminal that was closed
+            while data := os.read(ours, 1 << 16):
+                seen += data
+        assert process.wait(60) == 0
+    os.close(ours)
+    text = seen.decode()
+    assert "sweeprof: [" in text
+    assert "█" in text
+    assert text.endswith("\r\x1b[2K")
+    assert "batch_size 1" in text
