@@ -42,6 +42,7 @@ from sweeprof.report.html import Observed, details, html, prepare_html
 from sweeprof.report.latex import TABLES, latex
 from sweeprof.report.layer_formats import to_csv, to_html
 from sweeprof.report.operators import operators_csv, tensors_csv
+from sweeprof.report.services import benchmark_action, bmf
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.compared_rows import Comparison, comparison_from, set_against
 from sweeprof.results.environment import Peaks
@@ -283,14 +284,23 @@ MOST_LAYERS = 10_000
 
 OBSERVED = frozenset({"analysis", "layer_times", "operators", "allocations", "peaks", "training"})
 """The passes with results of which a combination has files, or details in the page."""
-Format = Literal["samples", "parquet"]
+Format = Literal["samples", "parquet", "bmf", "benchmark-action"]
 MOST_UNASKED = 1000
 """Maximum number of combinations for which large files are written by default."""
 FORMATS: dict[Format, str] = {
     "samples": f"tables/samples.csv, every raw sample, also of more than {MOST_UNASKED:,} combinations",
     "parquet": "tables/*.parquet, the tidy tables with their types (needs pyarrow)",
+    "bmf": "bmf.json for Bencher, which draws the history (Bencher Metric Format)",
+    "benchmark-action": "benchmark-action-{smaller,bigger}.json for github-action-benchmark, likewise",
 }
 """Formats that are written on request, as they are large or rarely used."""
+FILES_OF_SERVICES: dict[Format, dict[str, Callable[[Comparison], object]]] = {
+    "bmf": {"bmf.json": bmf},
+    "benchmark-action": {
+        "benchmark-action-smaller.json": partial(benchmark_action, better="lower"),
+        "benchmark-action-bigger.json": partial(benchmark_action, better="higher"),
+    },
+}
 
 
 def prepare_reports() -> None:
@@ -379,6 +389,9 @@ def standing(folder: Folder) -> set[Format]:
         found.add("samples")
     if (folder.path / "tables" / "measurements.parquet").is_file() and has_parquet():
         found.add("parquet")
+    for name, files in FILES_OF_SERVICES.items():
+        if any((folder.path / file).is_file() for file in files):
+            found.add(name)
     return found
 
 
@@ -414,6 +427,10 @@ def write_exports(
     makers: list[Callable[[], Tidy]] = [partial(table, comparison) for table in (measurements, rounds, problems)]
     if _has_samples(comparison, formats):
         makers.append(lambda: samples(comparison, _timings(folder, comparison)))
+    for name, files in FILES_OF_SERVICES.items():
+        if name in formats:
+            for file, content in files.items():
+                write_json(folder.path / file, content(comparison), durable=False)
     for make in makers:
         _write_table(folder.path / "tables", make, "parquet" in formats)
 

@@ -33,8 +33,9 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 TABLES = ("measurements", "problems", "rounds", "samples")
 
 
-def measured(path: Path, rounds: int = 2) -> Folder:
-    folder = sweep_folder(path / "sweep", fake_plan({"a": {}, "b": {}}, passes=("timing",), rounds=rounds))
+def measured(path: Path, rounds: int = 2, metrics: tuple[str, ...] = ("compute/macs", "latency/forward")) -> Folder:
+    plan = fake_plan({"a": {}, "b": {}}, passes=("timing",), rounds=rounds, metrics=metrics)
+    folder = sweep_folder(path / "sweep", plan)
     for id, seconds in (("ca", 0.5), ("cb", 0.25)):
         for number in range(rounds):
             seen = asdict(Timing(1.0, 0, 1, (seconds, seconds + number)))
@@ -90,11 +91,48 @@ def test_parquet_on_request(tmp_path: Path) -> None:
     assert standing(folder) == {"samples", "parquet"}
 
 
+def test_files_of_services_that_draw_the_history(tmp_path: Path) -> None:
+    folder = measured(tmp_path, metrics=("latency/forward", "throughput/samples_per_s"))
+    failed = "RuntimeError: no luck"
+    Record("s1", "cb", "timing", "failed", reason=failed, round=0).write(folder.records)
+    Record("s1", "cb", "timing", "failed", reason=failed, round=1).write(folder.records)
+    assert report([str(folder.path), "--format", "bmf,benchmark-action"]) == 0
+    assert standing(folder) == {"samples", "bmf", "benchmark-action"}
+    (row, _) = json.loads((folder.path / "comparison.json").read_text())["rows"]
+    cell = row["cells"]["latency/forward"]["measurement"]
+    low, high = (1e3 * end for end in cell["interval"])
+
+    data = json.loads((folder.path / "bmf.json").read_text())
+    (name,) = data  # a combination without values has no place in the format
+    assert "a" in name
+    milliseconds = pytest.approx(1e3 * cell["value"])
+    assert set(data[name]) == {"latency/forward_ms", "throughput/samples_per_s"}
+    expected = {"value": milliseconds, "lower_value": pytest.approx(low), "upper_value": pytest.approx(high)}
+    assert data[name]["latency/forward_ms"] == expected
+
+    smaller = json.loads((folder.path / "benchmark-action-smaller.json").read_text())
+    (entry,) = [entry for entry in smaller if entry["name"] == f"{name}: latency/forward"]
+    assert (entry["unit"], entry["value"]) == ("ms", milliseconds)
+    assert entry["range"] == f"{low:.4g} – {high:.4g}"
+    assert entry["extra"] == "range: 95% interval; rounds: 2"
+    bigger = json.loads((folder.path / "benchmark-action-bigger.json").read_text())
+    (entry,) = [entry for entry in bigger if entry["name"] == f"{name}: throughput/samples_per_s"]
+    assert entry["value"] == row["cells"]["throughput/samples_per_s"]["measurement"]["value"]
+    assert not {entry["name"] for entry in smaller} & {entry["name"] for entry in bigger}
+
+    (folder.path / "bmf.json").write_text("{}")
+    write_reports(folder, comparison_of(folder))
+    assert json.loads((folder.path / "bmf.json").read_text()) == data
+
+
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = measured(tmp_path)
     assert report([str(folder.path), "--format", "parquett,samples,pdf"]) == 1
     said = capsys.readouterr().err
-    assert "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, parquet, samples." in said
+    assert (
+        "--format: 'parquett' is not a format. Did you mean 'parquet'? Known: all, benchmark-action, bmf, parquet, samples."
+        in said
+    )
     assert "'pdf'" in said
     monkeypatch.setattr(report_module, "has_parquet", lambda: False)
     assert report([str(folder.path), "--format", "all"]) == 1
