@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeprof.errors import ExitCode
 from sweeprof.numbers import MISSING, rounded, text_unit
 from sweeprof.report.answer import Answer, answer
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title, ratio_text
@@ -161,13 +163,51 @@ def changes_headline(changes: Changes) -> str:
     return ", ".join(f"{changes.counts[kind]} {kind.replace('_', ' ')}" for kind in ordered)
 
 
+_MOST_REASONS = 3
+"""Reasons in the first line of a gate that fails."""
+
+
 def gate_text(changes: Changes, failing: Sequence[str]) -> str:
-    """Return whether a comparison passes that fails on some kinds of changes, as a sentence; empty if it fails on none."""
+    """Return whether a comparison passes that fails on some kinds of changes, and why not; empty if it fails on none.
+
+    E.g. ``FAILED (exit 3): parameters and MACs grew 6 to 25% in 8 combinations; 1 change missing.``
+    """
     if not failing:
         return ""
-    kinds = " or ".join(kind.replace("_", " ") for kind in failing)
-    count = len(changes.of(failing))
-    return f"Failed: {counted(count, 'change')} {kinds}." if count else f"Passed: no change {kinds}."
+    reasons = []
+    for kind in (kind for kind in KINDS if kind in failing):
+        moved: dict[tuple[str, str], dict[str, float]] = {}
+        """By direction and metric: the change in percent of each combination."""
+        others = []
+        for change in changes.of([kind]):
+            ratio = re.match(r"×([\d.,]+)(?!\S)", change.ratio)
+            percent = 100 * float(ratio[1].replace(",", "")) - 100 if ratio else 0
+            if kind in _UNDECIDED or not percent:
+                others.append(change)
+            else:
+                verb = "grew" if percent > 0 else "fell"
+                moved.setdefault((verb, change.title), {})[change.axes] = abs(percent)
+        # Metrics that changed in the same combinations are one reason.
+        alike: dict[tuple[str, frozenset[str]], list[str]] = {}
+        for (verb, title), figures in moved.items():
+            alike.setdefault((verb, frozenset(figures)), []).append(title)
+        for (verb, names), titles in alike.items():
+            named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+            percents = [percent for title in titles for percent in moved[verb, title].values()]
+            low, high = f"{min(percents):.0f}", f"{max(percents):.0f}"
+            amount = high if low == high else f"{low} to {high}"
+            place = f"{len(names)} combinations" if len(names) > 1 else next(iter(names))
+            reasons.append(f"{named} {verb} {amount}% in {place}")
+        if len(others) == 1:
+            reasons.append(": ".join(filter(None, (others[0].axes, *change_cells(others[0])[1:]))))
+        elif others:
+            reasons.append(f"{len(others)} changes {kind.replace('_', ' ')}")
+    if reasons:
+        shown = "; ".join(reasons[:_MOST_REASONS])
+        if len(reasons) > _MOST_REASONS:
+            shown += f"; and {len(reasons) - _MOST_REASONS} more"
+        return f"FAILED (exit {int(ExitCode.CHANGED)}): {shown}."
+    return f"PASSED: no change {' or '.join(kind.replace('_', ' ') for kind in failing)}."
 
 
 def grouped(changes: Sequence[SweepChange]) -> list[SweepChange]:
@@ -224,7 +264,7 @@ def markdown(changes: Changes, title: str, failing: Sequence[str] = ()) -> str:
     comment = Comment("the file of `--json`")
     gate = gate_text(changes, failing)
     if gate:
-        comment.add(f"### {gate}")
+        comment.add(f"### {sanitised(gate, 500)}")
     comment.add(f"**{sanitised(changes.answer.finding, 2000)}** {sanitised(changes.answer.rest, 2000)}")
     comment.add(f"{sanitised(title, 300)}: {changes_headline(changes)}.")
     comment.add("\n".join(f"- {sanitised(line, 300)}" for line in changes.lines))

@@ -388,7 +388,7 @@ def test_every_line_of_the_tutorial_in_its_order(tmp_path: Path) -> None:
     failed = {line: (one.out, one.err) for line, one in ran.items() if one.code}
     assert list(failed) == [GATE], failed
     assert ran[GATE].code == 3, failed
-    assert ran[GATE].out.startswith("Failed: ")
+    assert ran[GATE].out.startswith("FAILED (exit 3): ")
     assert "8 combinations" in ran["sweeprof --config-dir conf +sweep=widths dry_run=true"].out
     assert "parameters" in ran[GATE].out
     assert "worse" in ran[GATE].out

@@ -18,7 +18,15 @@ import pytest
 from support.samples import build, drawn
 from support.samples import comparison as sample
 from sweeprof.report.answer import Answer, answer
-from sweeprof.report.changes import changes_of, comparison_markdown, print_changes
+from sweeprof.report.changes import (
+    ChangeKind,
+    Changes,
+    SweepChange,
+    changes_of,
+    comparison_markdown,
+    gate_text,
+    print_changes,
+)
 from sweeprof.report.changes import markdown as markdown_of_changes
 from sweeprof.report.table import whole_table
 from sweeprof.report.terminal import text as terminal
@@ -232,9 +240,12 @@ def test_a_comparison_of_two_sweeps_begins_with_the_answer() -> None:
     assert plain(out.getvalue()).startswith(f"{words} last compared with nightly")
     text = plain(markdown_of_changes(changes, "last compared with nightly"))
     assert text.startswith(f"{words} last compared with nightly: 1 worse, 1 same.")
-    for failing, first in ((["worse"], "Failed: 1 change worse."), (["missing"], "Passed: no change missing.")):
+    for failing, first in (
+        (["worse"], "FAILED (exit 3): latency grew 30% in batch_size=1."),
+        (["missing"], "PASSED: no change missing."),
+    ):
         out = io.StringIO()
-        print_changes(changes, "", console(file=out, width=60), failing)
+        print_changes(changes, "", console(file=out, width=100), failing)
         assert out.getvalue().startswith(f"{first}\n")
         assert markdown_of_changes(changes, "", failing).startswith(f"### {first}\n")
 
@@ -248,6 +259,38 @@ def test_one_change_of_all_combinations_is_one_line() -> None:
     lines = [line for line in out.getvalue().splitlines() if "200 → 300" in line]
     assert [line.split("  ")[0] for line in lines] == ["4 combinations"]
     assert markdown_of_changes(changes, "").count("200 → 300") == 1
+
+
+def test_a_gate_that_fails_says_why_in_one_line() -> None:
+    """Metrics that changed in the same combinations are one reason; what has no ratio is told or counted."""
+
+    def change(kind: ChangeKind, axes: str, title: str, ratio: str = "", now: str = "there") -> SweepChange:
+        return SweepChange(kind, axes, title, title, "was", now, ratio)
+
+    several = []
+    for axes, ratio in (("a", "×1.06 [1.05–1.07] worse"), ("b", "×1.25 worse")):
+        several += [change("worse", axes, title, ratio) for title in ("parameters", "MACs")]
+    cases = {
+        "parameters and MACs grew 6 to 25% in 2 combinations": several,
+        "parameters grew 6% in a; throughput fell 20% in a": [
+            change("worse", "a", "parameters", "×1.06 worse"),
+            change("worse", "a", "throughput", "×0.80 [0.79–0.81] worse"),
+        ],
+        "a: status: was → oom": [change("worse", "a", "status", now="oom")],
+        "2 changes worse; c: status: was → gone": [
+            change("worse", "a", "status"),
+            change("worse", "b", "latency", "×1.2e+06 worse"),
+            change("missing", "c", "status", now="gone"),
+        ],
+        "x0 grew 10% in a0; x1 grew 10% in a1; x2 grew 10% in a2; and 2 more": [
+            change("worse", f"a{number}", f"x{number}", "×1.10 worse") for number in range(5)
+        ],
+    }
+    for reason, found in cases.items():
+        changes = Changes(answer(sample()), (), tuple(found), {"same": 0}, ())
+        assert gate_text(changes, ["worse", "missing"]) == f"FAILED (exit 3): {reason}."
+    hostile = Changes(answer(sample()), (), (change("worse", "<b>@all|", "x", "×1.10 worse"),), {"same": 0}, ())
+    assert "<b>" not in markdown_of_changes(hostile, "", ["worse"])
 
 
 def test_conditions_come_first() -> None:
