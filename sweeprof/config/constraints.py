@@ -232,6 +232,7 @@ TRACKING_URI = matching(
     "is not an address of MLflow: http://…, https://…, sqlite:///…, another database; a user and a password have letters, digits "
     "and -._~!$&()*+,;=:% only, anything else is percent-encoded, such as %40 for @.",
 )
+RUN_ID = matching(r"\w{1,32}\Z", "is not the id of a run of MLflow: up to 32 letters and digits, as MLflow shows it.")
 JOB_TIME = Constraint(
     lambda value: parse_minutes(value) is not None, "is not a time limit of at most a year, such as 30min, 2h or 1d."
 )

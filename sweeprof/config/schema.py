@@ -361,6 +361,12 @@ class TrackingSettings:
         "Address of MLflow, such as http://host:5000; null: a database below `output`.",
         c.optional(c.TRACKING_URI),
     )
+    parent_run: str | None = _key(
+        None,
+        "Id of an existing run of MLflow, below which the sweep is put, in that run's experiment; by default the one in "
+        "MLFLOW_RUN_ID. null: none.",
+        c.optional(c.RUN_ID),
+    )
     history: bool = _key(
         False,
         'true: also plot the main metrics of all sweeps of one name over time, in the experiment "NAME history" (nightly.sh does).',

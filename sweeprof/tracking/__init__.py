@@ -29,6 +29,7 @@ class MlflowConfig:
 
     uri: str | None = None
     history: bool = False
+    parent_run: str | None = None
 
 
 KNOWN: dict[str, type[MlflowConfig]] = {MLFLOW: MlflowConfig}

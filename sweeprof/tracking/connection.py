@@ -199,6 +199,17 @@ def found_experiment(address: str, name: str, login: bool = True) -> tuple[str |
     return None, []
 
 
+def experiment_with(address: str, condition: str, login: bool = True) -> tuple[str | None, list[str]]:
+    """Return, as :func:`found_experiment`, the experiment with a run for which ``condition``, in MLflow's language, holds."""
+    found = _post(address, "experiments/search", {"max_results": 1000}, login).get("experiments", [])
+    tags = {str(one["experiment_id"]): [str(tag["key"]) for tag in one.get("tags", [])] for one in found}
+    asked = {"experiment_ids": list(tags), "filter": condition, "max_results": 1}
+    for run in _post(address, "runs/search", asked, login).get("runs", []):
+        experiment = str(run["info"]["experiment_id"])
+        return experiment, tags[experiment]
+    return None, []
+
+
 def run_id(address: str, experiment: str, condition: str, login: bool = True) -> str | None:
     """Return the id of the oldest run for which ``condition``, in MLflow's language, holds; None if there is none.
 

@@ -58,10 +58,13 @@ class MlflowTracker(Tracker):
         uri: of the tracking server or database; None for ``<output>/mlflow.db``.
         output: the folder of all sweeps; unless there is a server, its ``mlflow-artifacts`` takes the artifacts.
         history: whether the headlines of every combination go into its history, too.
+        parent_run: id of the run below which the run of the sweep is put, in the same experiment, as MLflow shows no others there.
     """
 
-    def __init__(self, uri: str | None, output: Path | str, history: bool = False) -> None:
-        self._history = history
+    def __init__(
+        self, uri: str | None, output: Path | str, history: bool = False, parent_run: str | None = None
+    ) -> None:
+        self._history, self._parent_run = history, parent_run
         self._sent: dict[str, runs.RunContent] = {}
         """What this process has sent of combinations, by id."""
         self._is_reached = False
@@ -80,9 +83,9 @@ class MlflowTracker(Tracker):
         """
         with self._errors_explained():
             client, experiment = self._connected(sweep.name)
-            parent = runs.sweep_run(client, experiment, sweep)
+            parent = runs.sweep_run(client, experiment, sweep, self._parent_run)
             client.update_run(parent.info.run_id, status="RUNNING")
-            _write_views(client, experiment, runs.first_view(sweep, parent.info.run_id))
+            _write_views(client, experiment, runs.first_view(sweep, parent.info.run_id), self._parent_run is None)
         return self._links(experiment, sweep.sweep_id)
 
     def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
@@ -118,7 +121,7 @@ class MlflowTracker(Tracker):
                     whole = runs.sweep_content(comparison, records, folder, ending, experiment, parent, history)
                     client.set_tag(parent_id, NOTE, whole.tags[NOTE])
                     record_history(client, history, comparison, views, experiment, self.on_progress)
-            _write_views(client, experiment, views)
+            _write_views(client, experiment, views, self._parent_run is None)
         return self._links(experiment, comparison.sweep_id)
 
     def _connected(self, sweep_name: str) -> tuple[MlflowClient, str]:
@@ -126,7 +129,10 @@ class MlflowTracker(Tracker):
         if not self._is_reached:
             check_listening(self._uri)
         client = connected(self._uri)
-        experiment = self._experiment(client, sweep_name)
+        if self._parent_run is not None:
+            experiment = _experiment_of(client, self._parent_run)
+        else:
+            experiment = self._experiment(client, sweep_name)
         self._is_reached = True
         return client, experiment
 
@@ -149,7 +155,7 @@ class MlflowTracker(Tracker):
             a client, the id of the experiment, and the run of the sweep.
         """
         client, experiment = self._connected(comparison.name)
-        parent = runs.sweep_run(client, experiment, runs.sweep_info(comparison))
+        parent = runs.sweep_run(client, experiment, runs.sweep_info(comparison), self._parent_run)
         content = runs.sweep_content(comparison, records, folder, ending, experiment, parent)
         if runs.must_replace(parent, content):  # after a change of plan
             parent = runs.replaced(client, parent, content)
@@ -249,9 +255,27 @@ class MlflowTracker(Tracker):
         return str(found.experiment_id)
 
 
-def _write_views(client: MlflowClient, experiment_id: str, of: ViewOf) -> None:
-    """Write the views of a sweep, and delete outdated ones."""
-    write_tags(client, experiment_id, of.title, lambda present: runs.experiment_tags(of, experiment_id, present))
+def _write_views(client: MlflowClient, experiment_id: str, of: ViewOf, is_own: bool) -> None:
+    """Write the views of a sweep, and delete outdated ones; ``is_own`` as in :func:`runs.experiment_tags`."""
+    write_tags(
+        client, experiment_id, of.title, lambda present: runs.experiment_tags(of, experiment_id, present, is_own)
+    )
+
+
+def _experiment_of(client: MlflowClient, parent_run: str) -> str:
+    """Return the id of the experiment of a run; raise :class:`TrackingError` if there is no such run."""
+    from mlflow.exceptions import MlflowException
+
+    where = f"the run {parent_run} (tracking.parent_run, or MLFLOW_RUN_ID)"
+    try:
+        info = client.get_run(parent_run).info
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        raise TrackingError(f"{where} is not in the store {redacted_address(client.tracking_uri, '')}") from None
+    if info.lifecycle_stage == "deleted":
+        raise TrackingError(f"{where} was deleted")
+    return str(info.experiment_id)
 
 
 # The artifacts of a combination and of a sweep.

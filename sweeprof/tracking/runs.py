@@ -37,6 +37,7 @@ from sweeprof.report.markdown import escaped
 from sweeprof.report.pictures import backend_colours
 from sweeprof.report.table import sorted_rows
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
+from sweeprof.results.constraints import best_row
 from sweeprof.results.environment import user_name
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo
@@ -397,10 +398,17 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 NAME_LIMIT = 250
 PARAM_LIMIT = 6000
 
+PARENT_TAG = "mlflow.parentRunId"
 METRICS_TAG, PARAMS_TAG = "sweeprof.metrics", "sweeprof.params"
 """The keys of the metrics and parameters that sweeprof has logged, one a line: others that a run has are somebody else's."""
 OWN_TAGS = ("sweeprof.", views.VERDICT_TAG, "answer", "confidence")
 """Beginnings of the keys of tags that are deleted where they no longer apply."""
+_SEARCHED = ("backend", "dataset", "inputs", "mode", "model", "protocol", "seed")
+"""Beginnings of the keys of settings that are parameters of a combination."""
+_NOT_SEARCHED = {"_target_", "preload", "preload_for", "environment", "framework", "prepare"}
+"""Parts of such keys that only say how the combination is run."""
+MOST_PARAMS = 100
+"""MLflow takes no more at once."""
 _PART_LIMIT = 40
 """Of one axis in a run's name; the column that shows it is narrower still."""
 _SHORT = {"batch_size": "b"}
@@ -466,7 +474,7 @@ def run_contents(
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
-        params = axis_params(row, comparison.axes)
+        params = all_params(comparison, row)
         metrics = metric_values(row, keys)
         if ending is not None:
             metrics |= ratios.metrics(row)
@@ -474,7 +482,7 @@ def run_contents(
             **_tags(comparison, row, titles, metrics, params),
             views.NOTE: outcome_text(row, titles, f"[sweep]({sweep}) · [report]({report})"),
             views.PLACE_TAG: f"{places[row.combination_id]:05d}",
-            "mlflow.parentRunId": parent_id,
+            PARENT_TAG: parent_id,
             "mlflow.runColor": colours[row.combination_id],
         }
         if ending is not None:
@@ -521,6 +529,22 @@ def name_of(comparison: Comparison, row: Row, axes: Iterable[str]) -> str:
             text = f"{axis.rpartition('.')[2]}={text}"
         parts.append(text)
     return shortened("/".join(parts) or one_line(comparison.name), NAME_LIMIT)
+
+
+def all_params(comparison: Comparison, row: Row) -> dict[str, str]:
+    """Return the row's axes and the settings in which other sweeps of the name may differ, as parameters.
+
+    So a search over all sweeps finds a precision or a number of threads, whether it was an axis or not.
+    """
+    params = axis_params(row, comparison.axes)
+    for key, value in {**comparison.settings, **row.settings}.items():
+        words = key.split(".")
+        is_wanted = words[0] in _SEARCHED or (words[0] == "training" and row.axes.get("mode") == "training")
+        if is_wanted and _NOT_SEARCHED.isdisjoint(words) and value not in (None, "", {}, []):
+            text = shortened(without_credentials(axis_text(value)), PARAM_LIMIT)
+            if len(params) < MOST_PARAMS:
+                params.setdefault(safe_key(key), text)
+    return params
 
 
 def axis_params(row: Row, axes: Iterable[str]) -> dict[str, str]:
@@ -677,11 +701,16 @@ def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: st
     return sorted(found, key=lambda run: run.info.status == "RUNNING")  # those that nobody completed come last
 
 
-def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo) -> Run:
-    """Return the run of the sweep, which is created if there is none."""
-    for run in runs_of_sweep(client, experiment, sweep.sweep_id, "sweep"):
-        return run
+def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo, parent_run: str | None = None) -> Run:
+    """Return the run of the sweep, which is created if there is none; below the run ``parent_run``, if that is given."""
     content = opened(sweep)
+    if parent_run is not None:
+        content.tags[PARENT_TAG] = parent_run
+    for run in runs_of_sweep(client, experiment, sweep.sweep_id, "sweep"):
+        if parent_run is not None and run.data.tags.get(PARENT_TAG) != parent_run:
+            client.set_tag(run.info.run_id, PARENT_TAG, parent_run)
+            return client.get_run(run.info.run_id)
+        return run
     return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
 
 
@@ -792,13 +821,22 @@ def sweep_content(
     if history_id is not None:
         links.append(f"[history]({views.view_address('', history_id, views.HISTORY, views.TREND)})")
     params = sweep_params(comparison)
+    metrics = {
+        "combinations_ok": float(comparison.counts()["ok"]),
+        "combinations_total": float(len(comparison.rows)),
+    }
+    if ending is not None:
+        metrics |= best_values(comparison)
     tags = {
         **content.tags,
         views.NOTE: description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags)),
         "answer": capped(str(found)),
         "sweeprof.baseline": capped(baseline_text(comparison)),
         PARAMS_TAG: capped("\n".join(params)),
+        METRICS_TAG: "\n".join(metrics),
     }
+    if PARENT_TAG in parent.data.tags:
+        tags[PARENT_TAG] = parent.data.tags[PARENT_TAG]
     if found.confidence:
         tags["confidence"] = found.confidence
     revision = (comparison.environment.get("git") or {}).get("revision")
@@ -810,12 +848,29 @@ def sweep_content(
         status=None if ending is None else _STATUS[ending],
         tags=tags,
         params=params,
-        metrics={
-            "combinations_ok": float(comparison.counts()["ok"]),
-            "combinations_total": float(len(comparison.rows)),
-        },
+        metrics=metrics,
         inputs=dataset_inputs(record.config for record in records),
     )
+
+
+BEST = "best/"
+"""Begins the key of the best value of a metric among the combinations of a sweep."""
+
+
+def best_values(comparison: Comparison) -> dict[str, float]:
+    """Return the best value of each metric of the tables among the combinations that fulfil the constraints, by tracked key."""
+    found = {}
+    keys = tracked_keys(comparison)
+    rows = [row for row in comparison.rows if row.has_values and not row.misses]
+    for info in shown_metrics(comparison):
+        if info.better is None or info.name not in keys:
+            continue
+        best = best_row(rows, info.name, info.better)
+        if best is not None:
+            value = value_of(best, info.name)
+            assert value is not None
+            found[BEST + keys[info.name]] = fixed_value(value, info.unit)
+    return found
 
 
 def sweep_params(comparison: Comparison) -> dict[str, str]:
@@ -830,10 +885,16 @@ def sweep_params(comparison: Comparison) -> dict[str, str]:
     return params
 
 
-def experiment_tags(of: views.ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags of the experiment: the views of a sweep, and its description unless a newer sweep is there."""
+def experiment_tags(
+    of: views.ViewOf, experiment_id: str, there: Mapping[str, str], is_own: bool = True
+) -> dict[str, str]:
+    """Return the tags of the experiment: the views of a sweep, and its description unless a newer sweep is there.
+
+    Args:
+        is_own: whether the experiment is that of the sweep's name; another one gets only the views.
+    """
     tags = views.view_tags(of)
-    if of.created_ms < views.newest_view(there):
+    if not is_own or of.created_ms < views.newest_view(there):
         return tags
     if of.headlines:
         tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
@@ -895,7 +956,7 @@ def fetch(client: MlflowClient, wanted: str, target: Path) -> None:
         run = client.get_run(wanted)
     id = run.info.run_id
     if run.data.tags.get("sweeprof.kind") == "combination":
-        id = run.data.tags.get("mlflow.parentRunId") or id
+        id = run.data.tags.get(PARENT_TAG) or id
     if all(item.path != FILE for item in client.list_artifacts(id)):
         raise LookupError(f"run {id} has no {FILE}: it is no sweep of sweeprof, or was not finished")
     # Beside the target: a file cannot be renamed to another file system, as that of temporary files may be.

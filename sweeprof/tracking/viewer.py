@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.credentials import redacted_address
-from sweeprof.tracking.connection import found_experiment, run_id
+from sweeprof.tracking.connection import experiment_with, found_experiment, run_id
 from sweeprof.tracking.runs import experiment_name
 from sweeprof.tracking.views import addresses, run_address
 
@@ -128,6 +128,9 @@ def pages_of(address: str, sweep_name: str, sweep_id: str, login: bool = True) -
     experiment, tags = found_experiment(address, experiment_name(sweep_name), login)
     condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'"
     sweep = run_id(address, experiment, condition, login) if experiment else None
+    if sweep is None:  # it is below a run of another experiment
+        experiment, tags = experiment_with(address, condition, login)
+        sweep = run_id(address, experiment, condition, login) if experiment else None
     if experiment is None or sweep is None:
         return {}
     shown = redacted_address(address, "")

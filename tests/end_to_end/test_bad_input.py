@@ -36,12 +36,14 @@ MISTAKES = (
         "protocol.round: '2,3' is given to a key that does not exist. Did you mean 'protocol.rounds'?",
     ),
     (
-        "model=mlp,lenet6 'compare.baseline={backnd: torch}' limits.memory=lots isolation=forkk tracking.uri=foo",
+        "model=mlp,lenet6 'compare.baseline={backnd: torch}' limits.memory=lots isolation=forkk "
+        "tracking.uri=foo tracking.parent_run=a/b",
         "model: 'lenet6' is not a model",
         "compare.baseline: 'backnd' is not an axis of this sweep. Did you mean 'backend'?",
         "limits.memory: 'lots' is not a size of at most 1024 TiB, such as 2GiB, or null.",
         "isolation: 'forkk' is not an isolation. Did you mean 'fork'?",
         "tracking.uri: 'foo' is not an address of MLflow",
+        "tracking.parent_run: 'a/b' is not the id of a run of MLflow",
     ),
     (
         "mode=trainning training.optimizer=adamm training.loss=mea backend.precision=bf61 tracking=none",

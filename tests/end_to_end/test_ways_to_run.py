@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import sweeprof
-from support.command import Command, environment, start_command
+from support.command import QUIET, Command, environment, start_command
 from support.planning import write_configs
 
 if TYPE_CHECKING:
@@ -54,6 +54,31 @@ def test_a_fake_sweep_is_exact(called: Command) -> None:
     expected = table["model.fake.step_s"] * table["backend.slowdown"]
     assert list(table["latency/forward"]) == pytest.approx(list(expected))
     assert list(table["throughput/samples_per_s"]) == pytest.approx(list(table["batch_size"] / expected))
+
+
+@pytest.mark.slow
+def test_a_sweep_is_put_below_the_run_that_the_environment_names(
+    sweeprof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    (tmp_path / "outputs").mkdir()
+    client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+    experiment = client.create_experiment("training", (tmp_path / "artifacts").as_uri())
+    run = client.create_run(experiment).info.run_id
+    monkeypatch.setattr("support.command.QUIET", {**QUIET, "MLFLOW_RUN_ID": run})
+    ran = sweeprof(*FAKE, "metrics=latency", "protocol=quick")
+    assert ran.code == 0, ran.err
+    (sweep,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run}'")
+    assert "best/latency/forward_ms" in sweep.data.metrics
+    (child,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{sweep.info.run_id}'")
+    assert child.data.params["backend.threads"] == "1"
+    with start_command(tmp_path, "ui", "--port", "0", "--no-browser") as viewer:
+        assert viewer.stdout is not None
+        first = viewer.stdout.readline()
+        viewer.terminate()
+    assert first.startswith("Table")
+    assert f"experiments/{experiment}/" in first
 
 
 @pytest.mark.slow

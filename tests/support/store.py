@@ -28,8 +28,8 @@ class Store:
         self.output = output
         self.client: MlflowClient = MlflowClient(tracking_uri=f"sqlite:///{output / 'mlflow.db'}")
 
-    def tracker(self, history: bool = False) -> MlflowTracker:
-        return MlflowTracker(None, self.output, history)
+    def tracker(self, history: bool = False, parent_run: str | None = None) -> MlflowTracker:
+        return MlflowTracker(None, self.output, history, parent_run)
 
     def folder(self, of: Comparison) -> Path:
         return self.output / of.name / of.sweep_id
@@ -40,6 +40,7 @@ class Store:
         found: list[Record] | None = None,
         ending: SweepOutcome = "finished",
         history: bool = False,
+        parent_run: str | None = None,
     ) -> None:
         """Send a sweep as the driver does, with the files that it has left."""
         found = records(of) if found is None else found
@@ -50,7 +51,7 @@ class Store:
         write_json(folder / "comparison.json", of.to_dict())
         (folder / "comparison.md").write_text(comparison_markdown(of), encoding="utf-8")
         (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
-        tracker = self.tracker(history)
+        tracker = self.tracker(history, parent_run)
         tracker.open(sweep_info(of))
         tracker.close(of, found, folder, ending)
 
