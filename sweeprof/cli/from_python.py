@@ -6,6 +6,7 @@ There the command has signal handlers, Hydra and forks of its own; the program, 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import re
@@ -215,7 +216,7 @@ def _dotted_name(target: Any) -> str:
 # In the child process
 
 
-class _Sender:
+class _Sender(io.TextIOBase):
     """A stream whose text is sent to the program."""
 
     def __init__(self, send: Callable[[Mapping[str, object]], None]) -> None:
@@ -224,12 +225,6 @@ class _Sender:
     def write(self, text: str) -> int:
         self._send({"text": text})
         return len(text)
-
-    def flush(self) -> None:
-        pass
-
-    def isatty(self) -> bool:
-        return False
 
 
 def run_in_child(connection: Connection) -> None:
