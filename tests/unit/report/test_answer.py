@@ -476,11 +476,12 @@ def test_the_slowest_layer_is_named_with_its_share() -> None:
 
 def test_the_first_lines_name_what_failed_and_repeat_the_best_row() -> None:
     """Within twelve lines of 80 characters; where the time is constrained the best row is the one with the highest throughput."""
-    points = [{"backend": backend, "batch_size": size} for backend in ("torch", "ort") for size in (1, 8, 64)]
+    sides = [(backend, size) for backend in ("torch", "ort") for size in (1, 8, 64)]
+    points = [{"backend": backend, "batch_size": size} for backend, size in sides]
     values: list[list[Measurement]] = []
-    for point in points:
-        seconds = 1e-3 * point["batch_size"] ** 0.5 * (1.0 if point["backend"] == "ort" else 4.0)
-        rate = measured(RATE, "samples/s", "higher", point["batch_size"] / seconds, 5)
+    for backend, size in sides:
+        seconds = 1e-3 * size**0.5 * (1.0 if backend == "ort" else 4.0)
+        rate = measured(RATE, "samples/s", "higher", size / seconds, 5)
         values.append([measured("latency/forward", "s", "lower", seconds, 5), rate])
     found = of_rows(points, values, {"backend": "torch"})
     rows = [dataclasses.replace(row, command=f"sweeprof row={place}") for place, row in enumerate(found.rows)]

@@ -100,7 +100,7 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
     ),
     "crossing": (
         sweep(timed(ALIKE), timed(sorted(ALIKE))),
-        *("interval_crosses_threshold", "crosses the threshold of 5%; at this noise level about ", ""),
+        *("interval_crosses_threshold", "crosses the threshold of 5%", ""),
     ),
     "neither is better": (
         sweep(timed(FASTER, better=None), timed([1.0] * 5, better=None)),
