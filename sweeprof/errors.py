@@ -6,6 +6,7 @@
     ├── UnknownMetric             a metric that was not measured is looked up in results; also a KeyError
     ├── Damaged                   a file has invalid content: it was cut, edited, or comes from a later version
     ├── Unsupported               a combination that cannot exist (no builder for this backend, ...): a row with a reason
+    ├── CommandError              a program that is measured failed, or took too long
     ├── Uncounted                 an operator has no formula, and `strict=error` is set
     ├── OverrideError             two metrics both override a third
     └── WorkerError               a process of the sweep failed; never the user's model
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _ALIKE = 0.75
 """Minimum similarity of keys of different groups for one to be suggested for the other."""
@@ -219,6 +220,19 @@ class Damaged(SweeprofError, ValueError):
 
 class Unsupported(SweeprofError):
     """This combination cannot be measured, for a reason that is not a mistake."""
+
+
+class CommandError(SweeprofError):
+    """A program that is measured failed, or took too long.
+
+    Args:
+        status: of the trial.
+        reason: in the words of the program, as far as it gave any.
+    """
+
+    def __init__(self, status: Literal["failed", "timeout"], reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class WorkerError(SweeprofError):

@@ -47,6 +47,9 @@ THREADS = (
 )
 """Environment variables that joblib, and some of which Ray, sets for its workers."""
 
+USERS = "SWEEPROF_USERS_ENVIRONMENT"
+"""Environment variable of child processes: in JSON, the variables that were changed for them, as the user has them."""
+
 NO_WORKING_DIRECTORY = {"PYTHONSAFEPATH": "1"}
 """Environment of a process that imports no code of the user's own: Python would import files of the working directory first, which
 may be a folder of somebody else."""
@@ -430,11 +433,24 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
     Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
     """
+    own = {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    changed = {key: os.environ.get(key) for key in (*THREADS, *own, "PYTHONPATH")}
+    own.setdefault(USERS, os.environ.get(USERS, json.dumps(changed)))
     inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
     folder = _folder_of_the_command()
     if folder is not None and folder != str(Path.cwd()):
         inherited["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, inherited.get("PYTHONPATH"))))
-    return {**inherited, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}
+    return {**inherited, **own, **extra}
+
+
+def users_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the user's command, with ``extra``, for a program of the user: :func:`child_environment` undone."""
+    found = {key: value for key, value in os.environ.items() if key != USERS}
+    for key, value in json.loads(os.environ.get(USERS, "{}")).items():
+        found.pop(key, None)
+        if value is not None:
+            found[key] = value
+    return {**found, **extra}
 
 
 def _folder_of_the_command() -> str | None:

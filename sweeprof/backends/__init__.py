@@ -36,7 +36,7 @@ from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Artifact
-from sweeprof.results.observations import Allocations, Generation, Lines, Operators, OwnCounts
+from sweeprof.results.observations import Allocations, CommandRun, Generation, Lines, Operators, OwnCounts
 from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class LoadedModel(ABC):
     @abstractmethod
     def host_outputs(self, outputs: Any) -> HostOutputs:
         """Return a step's outputs on the host: one array ``(batch, ...)``, or every output by its name."""
+
+    def running(self) -> AbstractContextManager[Callable[[bool], CommandRun]]:
+        """Within the context: a function that runs a program once; True: it looks at the memory, too. For mode=command."""
+        raise Unsupported("mode=command: only backend=command runs programs")
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
@@ -427,6 +431,7 @@ HOMES = {
     "jax": _home("jax", "jax", "jaxlib", "keras"),
     "litert": _home("litert", "ai_edge_litert"),
     "openvino": _home("openvino"),
+    "command": BackendHome("sweeprof.backends.command", "CommandBackend", "command"),
     "fake": BackendHome("sweeprof.backends.fake", "FakeBackend", "fake"),
 }
 """By the name that a caller gives."""

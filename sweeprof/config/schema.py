@@ -480,7 +480,8 @@ class Config:
     mode: str = _key(
         "${oc.select:metrics.mode,inference}",
         "The kind of step: inference (a forward), training (forward, backward and the optimizer's step), generation (of text, "
-        "token by token) or loading (one batch of the data loader, for metrics=loading). Default: the metric set's mode.",
+        "token by token), loading (one batch of the data loader, for metrics=loading) or command (a run of a program, for "
+        "backend=command). Default: the metric set's mode.",
         c.choice("kind of step", get_args(Mode)),
         role=Role.IDENTITY,
     )
@@ -489,6 +490,14 @@ class Config:
         "Sizes of generated inputs (dataset=auto), or of data that fit the model, as its source names them: inputs.image_size=384, "
         "inputs.sequence_length=128.",
         c.SIZES,
+        role=Role.IDENTITY,
+        is_open=True,
+    )
+    args: dict[str, object] = _key(
+        {},
+        "Arguments of the programs of backend=command by name, each of which can be an axis: args.threads=1,2. In "
+        "backend.command {args.threads} stands for the value (docs/programs.md).",
+        c.mapping("a mapping of names to values"),
         role=Role.IDENTITY,
         is_open=True,
     )

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from sweeprof.backends import HOMES, TARGETS, missing_package, unsupported_reason
+from sweeprof.backends.command import command_problems
 from sweeprof.config import override_syntax
 from sweeprof.config.constraints import METRICS
 from sweeprof.config.override_syntax import is_among, spelled
@@ -164,6 +165,8 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
     if not isinstance(backend, Mapping) or not backend.get("_target_"):
         yield Problem("backend._target_", None, "is missing: it must name a class or function.")
         return
+    if backend.get("framework") == "command":
+        yield from command_problems(backend)
     extra = FRAMEWORK_EXTRAS.get(str(backend.get("framework")))
     if extra is None:
         return
@@ -283,15 +286,28 @@ def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Ite
             yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
 
 
-def loading_problems(configs: Iterable[Json]) -> Iterator[Problem]:
-    """Return the problem of metrics that need a model in combinations of mode=loading."""
+def modes_without_model_problems(configs: Iterable[Json]) -> Iterator[Problem]:
+    """Return the problems of combinations of mode=loading or mode=command: metrics that need a model, or another backend."""
     for config in configs:
-        if config["mode"] != "loading":
+        mode, runs_programs = config["mode"], config["backend"].get("framework") == "command"
+        if runs_programs and mode != "command":
+            yield Problem(
+                "mode", mode, "measures a model, and backend=command has none: it is measured with mode=command."
+            )
+            return
+        if mode == "command" and not runs_programs:
+            message = "measures programs, and this backend runs a model: choose backend=command, or metrics=default."
+            yield Problem("mode", mode, message)
+            return
+        if mode not in ("loading", "command"):
             continue
+        what = "the data loader alone, without" if mode == "loading" else "programs, and not"
         for entry in config["metrics"]["select"]:
-            if not str(entry).startswith("loading/"):
-                message = f"measures the data loader alone, without {entry}: add metrics=loading."
-                yield Problem("mode", "loading", message)
+            name = str(entry)
+            if isinstance(entry, Mapping):
+                continue
+            if not name.startswith(f"{mode}/"):
+                yield Problem("mode", mode, f"measures {what} {entry}: add metrics={mode}.")
                 return
 
 

@@ -29,7 +29,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Workload
 from sweeprof.results.files import damaged, validated
 from sweeprof.results.layer_times import Host, repeat_frame, repeat_lines, with_host
-from sweeprof.results.observations import TokenTimes
+from sweeprof.results.observations import CommandRun, CommandRuns, TokenTimes
 from sweeprof.results.record import Protocol, Stored, Warning
 from sweeprof.results.statistics import spread
 
@@ -195,7 +195,7 @@ class WallClock:
 class Timing(Stored):
     """One round of timing; all times in seconds."""
 
-    NOT_STORED = ("baseline", "host")
+    NOT_STORED = ("baseline", "host", "files")
 
     first_step_s: float
     """The very first step of the process: tracing, compiling, allocation and lazy initialisation included."""
@@ -224,6 +224,10 @@ class Timing(Stored):
     """The work of a step; None where it is not known."""
     generation: TokenTimes | None = None
     """The times of the tokens; None in other modes."""
+    command: CommandRuns | None = None
+    """What else the runs of a program were; None in other modes."""
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """The output of the last run of a program, which is kept as artifacts."""
     baseline: Timing | None = field(default=None, repr=False)
     """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
     host: Host = field(default_factory=dict, repr=False, compare=False)
@@ -278,6 +282,10 @@ class Timing(Stored):
             expected = len(timing.samples) * timing.loops
             if len(timing.generation.seconds) != expected or not all(timing.generation.seconds):
                 raise damaged(len(timing.generation.seconds), f"{expected} generations", ["generation", "seconds"])
+        if timing.command:
+            for name in ("user_s", "system_s", "exit_codes"):
+                if len(getattr(timing.command, name)) != len(timing.samples):
+                    raise damaged(name, f"{len(timing.samples)} values", ["command"])
         return replace(timing, round=round, warnings=(), baseline=None)
 
 
@@ -436,6 +444,76 @@ def measure_generation(
         reason = str(error)
     times = TokenTimes(step.prompt_tokens, step.new_tokens, tuple(tokens), cache_bytes, reason)
     return replace(timing, generation=times)
+
+
+def measure_command(
+    run: Callable[[bool], CommandRun], protocol: Protocol, resolution: float, participant: Participant | None = None
+) -> Timing:
+    """Time whole runs of a program; each is a sample.
+
+    The first run is not a sample, and its memory is looked at. One that takes ``protocol.max_s`` or longer is the only one.
+
+    Args:
+        run: runs the program; True: looks at its memory.
+        resolution: of the clock, in seconds.
+        participant: as of :func:`measure`.
+    """
+    participant = participant or Alone()
+    first = run(True)
+    warmup_steps, warmed_s, elapsed = 0, 0.0, 0.0
+    runs: list[CommandRun] = []
+    turns: list[int] = []
+    spreads: list[float] = []
+    unmet: tuple[str, ...] = ("samples",)
+    is_long = first.wall_s >= protocol.max_s
+    if is_long and participant.interleaved_run is None:
+        runs.append(first)
+        unmet = _unmet([first.wall_s], [], first.wall_s, protocol)
+    else:
+        while not is_long and (warmup_steps < protocol.warmup_steps or warmed_s < protocol.warmup_s):
+            warmed_s += run(False).wall_s
+            warmup_steps += 1
+            if warmed_s >= protocol.max_s:
+                break
+        participant.ready(first.wall_s)
+        while (turn := participant.take()) is not None:
+            runs.append(run(False))
+            elapsed += runs[-1].wall_s
+            turns.append(turn)
+            samples = [one.wall_s for one in runs]
+            if protocol.target_spread is not None and len(samples) >= protocol.min_samples:
+                spreads.append(spread(samples))
+            if unmet:
+                unmet = _unmet(samples, spreads, elapsed, protocol)
+            state: State = "going" if unmet else "met"
+            participant.leave("spent" if elapsed >= protocol.max_s else state)
+    reported: dict[str, tuple[float, ...]] = {}
+    missing: dict[str, str] = {}
+    for number, one in enumerate(runs, 1):
+        for name, reason in one.missing.items():
+            missing.setdefault(name, f"run {number}: {reason}")
+        for name, values in one.reported.items():
+            reported[name] = (*reported.get(name, ()), *values)
+    interleaved_run = participant.interleaved_run
+    times = [one.wall_s for one in runs]
+    return Timing(
+        first.wall_s,
+        warmup_steps,
+        1,
+        tuple(times),
+        unmet,
+        tuple(timing_warnings(times, 1, unmet, protocol.max_s, resolution)),
+        interleaved_run=None if interleaved_run is None else replace(interleaved_run, turns=tuple(turns)),
+        command=CommandRuns(
+            tuple(one.user_s for one in runs),
+            tuple(one.system_s for one in runs),
+            tuple(one.exit_code for one in runs),
+            first.memory_bytes,
+            {name: values for name, values in reported.items() if name not in missing},
+            missing,
+        ),
+        files=runs[-1].files,
+    )
 
 
 def sampled(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[float, ...]:

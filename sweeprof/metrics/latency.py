@@ -30,6 +30,7 @@ PERCENTILES = (90, 95, 99)
 NOT_TRAINED = Missing("mode=inference: a step is a forward alone; mode=training has all phases")
 NOT_COMPILED = Missing("this backend does not compile")
 NOT_TRACED = Missing("this backend does not trace a step apart from running it")
+COMMANDED = Missing("mode=command: a step is a run of a program; see command/*")
 GENERATED = Missing("mode=generation: a step is a whole generation; see generation/*")
 
 
@@ -251,6 +252,8 @@ def _by_turn(round: Timing | None, samples_of: Callable[[Timing], Sequence[float
 
 def _of_generation(timing: Rounds) -> Missing | None:
     """Return why a step has no forward of its own; None if it has."""
+    if timing[0].command is not None:
+        return COMMANDED
     return None if timing[0].generation is None else GENERATED
 
 

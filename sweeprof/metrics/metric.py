@@ -32,7 +32,7 @@ from sweeprof.results.measurement import Better, MetricInfo, Number
 from sweeprof.results.record import Failure, PassName, Warning
 from sweeprof.text import stored
 
-FAMILIES = ("compute", "latency", "generation", "memory", "quality", "compat")
+FAMILIES = ("compute", "latency", "generation", "command", "memory", "quality", "compat")
 """Modules of this package with the metrics that sweeprof ships."""
 
 BATCH_SIZE = "batch_size"

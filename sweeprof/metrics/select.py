@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import yaml
 
 from sweeprof.errors import Problem, UserError, choice_problem, described, option_problem
+from sweeprof.metrics.command import REPORTED, reported_metric
 from sweeprof.metrics.metric import FAMILIES, Metric, Selected, builtin_metrics
 from sweeprof.metrics.quality import SCORE, score_metric
 from sweeprof.passes.registry import passes
@@ -127,7 +128,11 @@ def needs_trust(entries: Sequence[Entry]) -> bool:
         if isinstance(entry, str):
             continue
         target = str(entry.get("_target_", ""))
-        if target != SCORE and target not in builtin_metrics() and target.rpartition(".")[0] not in modules:
+        if (
+            target not in (SCORE, REPORTED)
+            and target not in builtin_metrics()
+            and target.rpartition(".")[0] not in modules
+        ):
             return True
     return False
 
@@ -139,6 +144,9 @@ def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:  # noqa: PL
     target = str(entry.get("_target_", ""))
     if target == SCORE:
         return [Selected(score_metric(str(entry["name"])))]
+    if target == REPORTED:
+        better: Any = entry["better"]
+        return [Selected(reported_metric(str(entry["name"]), str(entry["unit"]), better))]
     if not trust and needs_trust([entry]):
         text = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust its author."
         return Problem("metrics.select", target, text)

@@ -16,6 +16,7 @@ from sweeprof.measuring.timing import (
     FusedStep,
     Timing,
     measure,
+    measure_command,
     measure_fused,
     measure_generation,
     measure_training,
@@ -57,6 +58,9 @@ def run(session: Session, backend: Backend) -> Timing:
         elif session.mode == "generation":
             with session.generation_step(model, work) as generation, session.timed("measure"):
                 timing = measure_generation(generation, protocol, clock, participant)
+        elif session.mode == "command":
+            with model.running() as run, session.timed("measure"):
+                timing = measure_command(run, protocol, clock.resolution, participant)
         else:
             with model.stepping(work.batch) as step, session.timed("measure"):
                 timing = measure(step, protocol, clock, participant, model.tracing(work.batch))

@@ -87,7 +87,7 @@ def deciding_metric(metrics: Sequence[Selected], mode: object) -> Selected | Non
     in_rounds = {
         entry.metric.info.name: entry for entry in metrics if entry.metric.info.better and _is_in_rounds(entry)
     }
-    steps = ["latency/iteration"] if mode == "training" else ["latency/forward", "generation/latency"]
+    steps = ["latency/iteration"] if mode == "training" else ["latency/forward", "generation/latency", "command/time"]
     for name in [*steps, *in_rounds]:
         if name in in_rounds:
             return in_rounds[name]

@@ -51,9 +51,10 @@ from sweeprof.config.schema import (
     is_open,
     keys_below,
 )
-from sweeprof.config.validation import lacks_default_tracker, loading_problems, mode_problems, part_problems
+from sweeprof.config.validation import lacks_default_tracker, mode_problems, modes_without_model_problems, part_problems
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.metrics.command import entries_of as reported_by
 from sweeprof.metrics.compute import UNITS, in_units
 from sweeprof.metrics.quality import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
@@ -284,7 +285,7 @@ class Composer:
             raise UserError([*problems, *points.value_problems()])
         found, excluded = points.combinations(display.advance)
         problems += [*points.problems, *mode_problems(points.keys, [c.config["mode"] for c in found])]
-        problems += loading_problems(c.config for c in found)
+        problems += modes_without_model_problems(c.config for c in found)
         if not problems:
             found, problems = with_generated_inputs(found)
         if found:
@@ -339,7 +340,7 @@ class Composer:
             inputs = c.config["dataset"].get("inputs")
             if isinstance(inputs, dict) and "unit" in inputs:
                 units.append(inputs["unit"])
-        metrics = in_units([one.metric.info for one in select(entries)], units)
+        metrics = in_units([one.metric.info for one in select([*entries, *_reported_entries(found)])], units)
         for entry in _quality_entries(found):
             # Which direction is better is known when it is made.
             metrics.append(replace(score_metric(entry["name"]).info, better="higher"))
@@ -360,7 +361,7 @@ class Composer:
         entries = [*measured, *metrics_of_precisions(combinations, [s.metric for s in select(measured)])]
         if compares_outputs(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
             entries.append(OUTPUT_DIFFERENCE)
-        entries += _quality_entries(combinations)
+        entries += [*_quality_entries(combinations), *_reported_entries(combinations)]
         passes = tuple(passes_of(entries))
         search = search_plan(self._search, self._metric_infos(combinations, measured), combinations)
         shards, cluster = self.sharded(combinations, baseline.axes, passes, search is not None)
@@ -619,6 +620,11 @@ def _selected(combinations: Sequence[Combination]) -> list[str | Json]:
 def _quality_entries(combinations: Sequence[Combination]) -> list[Json]:
     """Return the entries of the metrics of quality that the user has added."""
     return entries_of(itertools.chain.from_iterable(c.config.get("quality") or {} for c in combinations))
+
+
+def _reported_entries(combinations: Sequence[Combination]) -> list[Json]:
+    """Return the entries of the metrics that programs report."""
+    return reported_by(c.config["backend"] for c in combinations if c.config["backend"].get("framework") == "command")
 
 
 def _lists_combinations(path: Path) -> bool:

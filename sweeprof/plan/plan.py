@@ -281,7 +281,7 @@ def _check(plan: Plan) -> None:
 def identity(config: Mapping[str, object]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
     mode = config.get("mode")
-    unused = {key for key in ("inputs", "quality") if not config.get(key)}
+    unused = {key for key in ("inputs", "quality", "args") if not config.get(key)}
     if mode is not None:
         unused.update(key for key in ("training", "generation") if key != mode)
     content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
@@ -424,7 +424,15 @@ CLUSTER = "hydra_plugins.sweeprof_plugins.cluster.ClusterLauncher"
 MIB = 2**20
 PROCESSES_MIB = 256
 """Memory of a task's own process and of its helpers."""
-FRAMEWORK_MIB = {"torch": 1280, "tensorflow": 2048, "jax": 1280, "onnxruntime": 1024, "litert": 1280, "fake": 64}
+FRAMEWORK_MIB = {
+    "torch": 1280,
+    "tensorflow": 2048,
+    "jax": 1280,
+    "onnxruntime": 1024,
+    "litert": 1280,
+    "fake": 64,
+    "command": 64,
+}
 """Memory of a framework's fork server and of a trial of a small model, as schedulers without control groups count it: shared pages
 once for each process. Measured with mlp and protocol=short, and a third to a half more."""
 OTHER_MIB = 1024

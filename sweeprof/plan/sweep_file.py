@@ -23,6 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sweeprof.backends.command import filled
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, frozen, is_spellable, spelled
 from sweeprof.config.overrides import (
     Arguments,
@@ -300,7 +301,7 @@ def _with(node: object, path: Sequence[str], value: object) -> object:
 # ----------------------------------------------------------------------------------------------------------------------
 # The points, and the combination of each
 
-FRAMEWORKS = (*FRAMEWORK_EXTRAS, "fake")
+FRAMEWORKS = (*FRAMEWORK_EXTRAS, "fake", "command")
 NOT_BUILDERS = ("inputs", "names", "peft")
 """Parts of a model with a ``_target_`` that do not build it."""
 
@@ -608,6 +609,11 @@ class Points:
         backend = self._fitted_nodes[fitted_key][1]
         config = {key: composed[key] for key in IDENTITY}
         config["backend"] = backend.node
+        if node.get("framework") == "command":
+            config["backend"], problems = filled(backend.node, composed)
+            self.problems += problems
+        elif composed["args"] and not any(target.endswith(".CommandBackend") for target in self.targets):
+            self.problems.append(Problem("args", dict(composed["args"]), "has an effect with backend=command only."))
         for key, part in config.items():
             if (key, id(part)) not in self._checked:
                 self._checked[key, id(part)] = part

@@ -121,7 +121,7 @@ def above(path: str) -> list[str]:
     return [ROOT, *(".".join(parts[:end]) for end in range(1, len(parts)))]
 
 
-Mode = Literal["inference", "training", "generation", "loading"]
+Mode = Literal["inference", "training", "generation", "loading", "command"]
 PhaseName = Literal["forward", "backward"]
 TOLERANCE = 0.1
 """How far the calls may add up to more or less than the step before their times are marked as doubtful; a share of the step."""

@@ -119,6 +119,7 @@ HEADLINE: dict[str, str] = {
     "generation/time_per_token": "time per token",
     "generation/decode_throughput": "decode",
     "generation/prefill_throughput": "prefill",
+    "command/time": "time",
     "loading/samples_per_s": "loaded samples",
     "loading/first_batch": "first batch",
     "layers/slowest_self_s": "slowest layer",
@@ -145,6 +146,9 @@ HEADLINE: dict[str, str] = {
     "latency/backward": "backward",
     "latency/update": "update",
     "memory/rss_peak_bytes": "peak memory",
+    "command/memory": "peak memory",
+    "command/user_time": "user time",
+    "command/system_time": "system time",
     "quality/agreement": "agreement",
     "memory/alloc_peak_bytes": "peak allocated",
     "generation/kv_cache_bytes": "KV cache",
@@ -163,6 +167,7 @@ HEADLINE: dict[str, str] = {
 }
 """Titles of the built-in metrics that a table shows, the most important first; a narrow terminal leaves out the last."""
 FURTHER_TITLES = {
+    "command/exit_code": "exit code",
     "latency/per_sample": "latency per sample",
     "latency/first_step": "first step",
     "latency/trace": "tracing",

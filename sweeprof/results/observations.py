@@ -39,6 +39,42 @@ class TokenTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandRun:
+    """One run of a program."""
+
+    wall_s: float
+    """From its start to its end."""
+    user_s: float
+    system_s: float
+    """Processor time of it and of the processes that it started and waited for."""
+    exit_code: int
+    """Negative: the number of the signal that ended it."""
+    memory_bytes: int | None = None
+    """The most that it and all processes that it started had at one time; None: not looked at, or too short to be seen."""
+    reported: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Numbers that it reported, by the name of the metric."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why there is no number, by the name of the metric."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRuns:
+    """The runs of a program whose wall times are the samples of a round; one value per run."""
+
+    user_s: tuple[float, ...]
+    system_s: tuple[float, ...]
+    exit_codes: tuple[int, ...]
+    memory_bytes: int | None = None
+    """Of one run, the most that it and all processes that it started had at one time; None if it was too short to be seen."""
+    reported: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Numbers that the program reported in all of the runs, one or several per run, by the name of the metric."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why a run reported no number, by the name of the metric."""
+
+
+@dataclass(frozen=True, slots=True)
 class Generation(Stored):
     """Counts of the prefill, and of one decode step at the middle of the output; of the whole batch."""
 

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from sweeprof.datasets.arrays import Digits
-from sweeprof.errors import Unsupported, described, formatted, location_of, original
+from sweeprof.errors import CommandError, Unsupported, described, formatted, location_of, original
 from sweeprof.passes.registry import PassResult, exclusive_passes
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results import environment
@@ -189,6 +189,8 @@ def _outcome(error: Exception, profiler: Profiler | None, config: Json) -> tuple
     cause = original(error)
     if isinstance(cause, Unsupported):
         return "unsupported", _with_dataset_advice(str(cause), config), None
+    if isinstance(cause, CommandError):
+        return cause.status, str(cause), None
     status: Status = "failed"
     if isinstance(cause, MemoryError) or (profiler and profiler.session.backend.is_out_of_memory(cause)):
         status = "oom"

@@ -1,0 +1,523 @@
+"""A backend without a model: a step is one run of a program, of which time, memory and reported numbers are measured.
+
+At the end stands what planning does with its settings: values of the config in place of names in braces, and their problems.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shlex
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+
+from sweeprof.backends import CAPABILITIES, Backend, Build, Gap, HostOutputs, LoadedModel
+from sweeprof.errors import CommandError, Problem, Unsupported, choice_problem, nearest
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.paths import user_path
+from sweeprof.processes import users_environment
+from sweeprof.results.observations import CommandRun
+from sweeprof.results.record import Json
+
+STREAMS = ("stdout", "stderr")
+SHOWN_LINES = 5
+"""Lines at the end of the output of a program that failed which are part of the reason."""
+SHELL = "/bin/sh"
+SHELL_STARTS = 25
+"""Runs of a shell without a command; their mean is subtracted from the times of a command in a shell."""
+LOOK_S = 0.001
+"""Seconds between two looks at the memory of the processes, at first; the longer they run, the longer it becomes."""
+SLOWEST_LOOK_S = 0.2
+WRITTEN_S = 0.02
+"""The time of a file may be so much earlier than the clock: the kernel updates it in ticks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandBackend(Backend):
+    """Runs a program once per step."""
+
+    gaps: ClassVar[Mapping[str, Gap]] = dict.fromkeys(
+        CAPABILITIES, Gap("not applicable", "a program is measured from outside, without a model")
+    )
+    command: Sequence[object] | str = ()
+    """The program and its arguments; a text is split into words as a shell does."""
+    shell: bool = False
+    """True: the command is a text for ``/bin/sh``, whose own start is subtracted from the times."""
+    before_run: Sequence[object] | str = ()
+    """A command that runs before each run of the program and is not measured, as to clear a cache."""
+    env: Mapping[str, object] = field(default_factory=dict)
+    """Environment variables of the program, beside those of the user's command."""
+    cwd: str | None = None
+    """The working directory; None: that of sweeprof."""
+    stdin: str | None = None
+    """The file that the program reads as its standard input; None: an empty one."""
+    timeout_s: float | None = None
+    """Longest duration of a run; None: that of the trial."""
+    success: Sequence[int] = (0,)
+    """Exit codes of a run that is measured."""
+    unsupported: Sequence[int] = ()
+    """Exit codes by which the program says that it cannot run this combination."""
+    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Numbers that the program reports, by name: ``json`` (a path) or ``regex``, ``from`` (stdout, stderr or a file), ``unit``,
+    ``better``."""
+
+    def load(self, build: Build, device: str, channel_axis: int | None) -> Program:
+        return Program(self)
+
+
+class Program(LoadedModel):
+    """The program of a :class:`CommandBackend`."""
+
+    def __init__(self, settings: CommandBackend) -> None:
+        self.native = self._settings = settings
+        self._words = words_of(settings.command, settings.shell)
+        self._before = words_of(settings.before_run, settings.shell)
+        self._environment = users_environment({name: str(value) for name, value in settings.env.items()})
+
+    def put(self, inputs: Inputs) -> None:
+        """Return nothing: a program takes its arguments."""
+
+    def host_outputs(self, outputs: Any) -> HostOutputs:
+        raise Unsupported("a program has no outputs that could be compared")
+
+    def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], object]]:
+        raise Unsupported("a program is run, and not called: only mode=command measures it")
+
+    @contextmanager
+    def running(self) -> Iterator[Callable[[bool], CommandRun]]:
+        """Within the context: a function that runs the program once, and looks at its memory if its argument is True.
+
+        It raises :class:`~sweeprof.errors.CommandError` or :class:`~sweeprof.errors.Unsupported` for another exit code than those
+        of a success.
+        """
+        with tempfile.TemporaryDirectory(prefix="sweeprof-") as folder:
+            shell_s = (0.0, 0.0, 0.0)
+            if self._settings.shell:
+                starts = [self._spawned([SHELL, "-c", ""], Path(folder)) for _ in range(SHELL_STARTS)]
+                columns = zip(*((run.wall_s, run.user_s, run.system_s) for run in starts), strict=True)
+                shell_s = tuple(map(statistics.fmean, columns))  # type: ignore[assignment]
+
+            def run(is_watched: bool) -> CommandRun:
+                return self._run(Path(folder), shell_s, is_watched)
+
+            yield run
+
+    def _run(self, folder: Path, shell_s: tuple[float, float, float], is_watched: bool) -> CommandRun:
+        settings = self._settings
+        if self._before:
+            before = self._spawned(self._before, folder)
+            if before.exit_code:
+                raise CommandError("failed", _failure("backend.before_run", before.exit_code, folder))
+        began = time.time()
+        run = self._spawned(self._words, folder, is_watched)
+        for name in STREAMS:  # the log of the trial keeps the output of all runs
+            text = (folder / name).read_bytes()
+            if text:
+                sys.stdout.flush()
+                os.write(1, text)
+        if run.exit_code in settings.unsupported:
+            raise Unsupported(_failure(self._words[0], run.exit_code, folder))
+        if run.exit_code not in settings.success:
+            raise CommandError("failed", _failure(self._words[0], run.exit_code, folder))
+        reported: dict[str, tuple[float, ...]] = {}
+        missing: dict[str, str] = {}
+        for name, spec in settings.metrics.items():
+            try:
+                reported[name] = _reported(spec, folder, settings.cwd, began)
+            except ValueError as error:
+                missing[name] = str(error)
+        files = {f"{name}.txt": (folder / name).read_bytes() for name in STREAMS}
+        wall, user, system = shell_s
+        return CommandRun(
+            max(0.0, run.wall_s - wall),
+            max(0.0, run.user_s - user),
+            max(0.0, run.system_s - system),
+            run.exit_code,
+            run.memory_bytes,
+            reported,
+            missing,
+            files,
+        )
+
+    def _spawned(self, words: list[str], folder: Path, is_watched: bool = False) -> CommandRun:
+        """Run a program to its end, its output in ``folder``.
+
+        The clock runs from just before the process is made until its end is seen, as hyperfine's does.
+        """
+        settings = self._settings
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        opened = [
+            os.open(os.devnull if settings.stdin is None else user_path(settings.stdin), os.O_RDONLY),
+            *(os.open(folder / name, flags, 0o600) for name in STREAMS),
+        ]
+        actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(opened)]
+        here = os.open(os.curdir, os.O_RDONLY)
+        try:
+            if settings.cwd is not None:
+                os.chdir(user_path(settings.cwd))
+            begin = time.perf_counter()
+            # Python itself ignores these signals, and a process inherits that.
+            pid = os.posix_spawnp(
+                words[0], words, self._environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+            )
+        except OSError as error:
+            place = "" if settings.cwd is None else f" in {settings.cwd}"
+            raise CommandError("failed", f"{words[0]} could not be started{place}: {error.strerror}") from None
+        finally:
+            os.fchdir(here)
+            for descriptor in (here, *opened):
+                os.close(descriptor)
+        watch = TreeMemory(pid) if is_watched else None
+        handle = os.pidfd_open(pid)
+        try:
+            waiter = select.poll()
+            waiter.register(handle, select.POLLIN)
+            limit = settings.timeout_s
+            has_ended = bool(waiter.poll(None if limit is None else limit * 1000))
+            end = time.perf_counter()
+        finally:
+            os.close(handle)
+            if watch is not None:
+                watch.stop()
+        if not has_ended:
+            end_tree(pid)
+        _, status, usage = os.wait4(pid, 0)
+        if not has_ended:
+            raise CommandError(
+                "timeout", f"{words[0]} took longer than backend.timeout_s={limit:g}{_last_lines(folder)}"
+            )
+        memory = None if watch is None else watch.peak
+        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, os.waitstatus_to_exitcode(status), memory)
+
+
+def words_of(command: Sequence[object] | str, shell: bool) -> list[str]:
+    """Return the words of a command, true and false in small letters; nothing for an empty one."""
+    if not command:
+        return []
+    if shell:
+        return [SHELL, "-c", command if isinstance(command, str) else shlex.join(map(as_text, command))]
+    return shlex.split(command) if isinstance(command, str) else [as_text(word) for word in command]
+
+
+def as_text(value: object) -> str:
+    """Return a value of the config as a program gets it: true and false in small letters."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def end_tree(pid: int) -> None:
+    """Kill a process with all its descendants."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.suspend()  # it starts no further ones
+        for child in process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.kill()
+
+
+class TreeMemory:
+    """The highest memory of a process and its descendants together, which a thread reads while they run.
+
+    The system's own ``ru_maxrss`` would include this process, which a child shares until it has started its program.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.peak: int | None = None
+        """Bytes; None if they ended before they could be read."""
+        self._pid = pid
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        wait_s = LOOK_S
+        while not self._stop.wait(wait_s):
+            seen = sum(map(_shared_out, _tree(self._pid)))
+            if seen:
+                self.peak = max(self.peak or 0, seen)
+            wait_s = min(wait_s * 1.2, SLOWEST_LOOK_S)
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text(encoding="ascii").split():
+                    yield from _tree(int(child))
+
+
+def _shared_out(pid: int) -> int:
+    """Return the bytes of a process, its share of pages that several processes have; 0 if it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _failure(program: str, code: int, folder: Path) -> str:
+    text = f"{program} exited with code {code}"
+    if code < 0:
+        text = f"{program} was killed by {signal.Signals(-code).name}"
+    return text + _last_lines(folder)
+
+
+def _last_lines(folder: Path) -> str:
+    """Return the last lines of what a program wrote to standard error, else of its output."""
+    for name in reversed(STREAMS):
+        lines = (folder / name).read_bytes().decode(errors="replace").split("\n")
+        lines = [line for line in lines if line.strip()]
+        if lines:
+            return ": " + "\n".join(lines[-SHOWN_LINES:])
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Numbers that a program reports
+
+
+def _reported(spec: Mapping[str, Any], folder: Path, cwd: str | None, began: float) -> tuple[float, ...]:
+    """Return the numbers that one run reported.
+
+    Raises:
+        ValueError: there are none, with the reason.
+    """
+    source = str(spec.get("from", STREAMS[0]))
+    if source in STREAMS:
+        path = folder / source
+    else:
+        path = Path(user_path(cwd or os.curdir)) / user_path(source)
+        if not path.is_file():
+            raise ValueError(f"the program wrote no file {source}")
+        if path.stat().st_mtime < began - WRITTEN_S:
+            raise ValueError(f"the file {source} is older than the run")
+    text = path.read_bytes().decode(errors="replace")
+    if "regex" in spec:
+        found: list[Any] = [
+            match[1] if match.re.groups else match[0] for match in re.finditer(spec["regex"], text, re.M)
+        ]
+        if not found:
+            raise ValueError(f"{spec['regex']!r} matches nothing in {source}")
+    else:
+        found = _at(_json_in(text, source), spec["json"], source)
+    numbers = []
+    for value in found:
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{value!r} in {source} is not a number") from None
+        if number - number != 0:  # infinite, or not a number
+            raise ValueError(f"{value!r} in {source} is not a finite number")
+        numbers.append(number)
+    if not numbers:
+        raise ValueError(f"{spec.get('json')} in {source} is an empty list")
+    return tuple(numbers)
+
+
+def _json_in(text: str, source: str) -> Any:
+    """Return the JSON of a text: all of it, or its last line that is an object or a list, as below lines of a log."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        for line in reversed(text.splitlines()):
+            if line.lstrip().startswith(("{", "[")):
+                with suppress(ValueError):
+                    return json.loads(line)
+    raise ValueError(f"{source} is not JSON, and no line of it is" if text.strip() else f"{source} is empty")
+
+
+def _at(data: Any, path: str, source: str) -> list[Any]:
+    """Return the values at a path such as ``results[0].avg_ts``; ``[]`` stands for every element of a list."""
+    values = [data]
+    for key, position in re.findall(r"([^.\[\]]+)|\[(-?\d*)\]", path):
+        below: list[Any] = []
+        for value in values:
+            if key and isinstance(value, Mapping):
+                if key not in value:
+                    close = nearest(key, list(value))
+                    hint = "" if close is None else f", did you mean {close!r}?"
+                    raise ValueError(f"{source} has no {path}: there is no {key!r}{hint}")
+                below.append(value[key])
+            elif not key and isinstance(value, list) and not position:
+                below += value
+            elif not key and isinstance(value, list) and -len(value) <= int(position) < len(value):
+                below.append(value[int(position)])
+            else:
+                part = key or f"[{position}]"
+                raise ValueError(f"{source} has no {path}: {part} is not in a {type(value).__name__}")
+        values = below
+    if len(values) == 1 and isinstance(values[0], list):
+        return list(values[0])
+    return values
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Planning: values in place of names, and problems of the settings
+
+FILLED = ("command", "before_run", "cwd", "stdin", "env", "metrics")
+"""The settings in which names in braces stand for values of the config."""
+NAMED = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.\-]*)\}")
+READABLE = ("batch_size", "device.type", "seed.weights")
+"""Names, beside those of ``args``, that are offered as the closest one."""
+OWN = ("time", "user_time", "system_time", "memory", "exit_code")
+"""Names that a reported metric cannot have, because sweeprof measures these."""
+SPEC = ("json", "regex", "from", "unit", "better")
+"""The keys of a reported metric."""
+
+
+def filled(backend: Json, config: Mapping[str, Any]) -> tuple[Json, list[Problem]]:
+    """Return the settings of the backend with the values of a combination's config, and the problems of names.
+
+    A list in place of a whole word becomes several words, and null none.
+    """
+    problems: list[Problem] = []
+    used: set[str] = set()
+    arguments = config.get("args") or {}
+    known = [*(f"args.{name}" for name in arguments), *READABLE]
+
+    def value_of(name: str, key: str) -> Any:
+        node: Any = config
+        for word in name.split("."):
+            if not isinstance(node, Mapping) or word not in node:
+                message = f"names no value of the config. Known: {', '.join(known)}. Write {{{{…}}}} for braces of the program."
+                problems.append(Problem(key, f"{{{name}}}", message, nearest(name, known)))
+                return ""
+            node = node[word]
+        used.add(name)
+        return node
+
+    def text_of(text: str, key: str) -> str:
+        def one(match: re.Match[str]) -> str:
+            if match[1] is None:
+                return match[0][0]
+            value = value_of(match[1], key)
+            if isinstance(value, list | Mapping) or value is None:
+                message = (
+                    "is not a number or a text; a list or null must be an argument of its own, without other text."
+                )
+                problems.append(Problem(match[1], value, message))
+            return as_text(value)
+
+        return NAMED.sub(one, text)
+
+    def node_of(node: Any, key: str) -> Any:
+        if isinstance(node, str):
+            return text_of(node, key)
+        if isinstance(node, Mapping):
+            return {name: node_of(below, f"{key}.{name}") for name, below in node.items()}
+        if not isinstance(node, list):
+            return node
+        words: list[Any] = []
+        for word in node:
+            whole = NAMED.fullmatch(word) if isinstance(word, str) else None
+            value = value_of(whole[1], key) if whole is not None and whole[1] else word
+            if whole is not None and isinstance(value, list):
+                words += value
+            elif whole is None or value is not None:
+                words.append(node_of(word, key))
+        return words
+
+    found = dict(backend)
+    for name in FILLED:
+        given = found.get(name)
+        if name in ("command", "before_run") and isinstance(given, str) and not found.get("shell"):
+            with suppress(ValueError):  # of a quote without its partner, which command_problems reports
+                given = shlex.split(given)  # before values are filled in, which may contain spaces
+        if given:
+            found[name] = node_of(given, f"backend.{name}")
+    for name in arguments:
+        if not any(one == f"args.{name}" or one.startswith(f"args.{name}.") for one in used):
+            message = f"is used by no argument: write {{args.{name}}} where the program gets the value, as in backend.command."
+            problems.append(Problem("args", name, message))
+    return found, problems
+
+
+def command_problems(backend: Mapping[str, Any]) -> Iterator[Problem]:
+    """Return the problems of the backend's settings, whatever the values are."""
+    for key in ("command", "before_run"):
+        value = backend.get(key)
+        if key == "command" and not value:
+            example = (
+                "is missing: name the program and its arguments, such as 'backend.command=[sleep, \"{args.seconds}\"]'."
+            )
+            yield Problem("backend.command", value, example)
+        elif value and not isinstance(value, str | list):
+            yield Problem(f"backend.{key}", value, "is not a list of arguments or a text.")
+        elif isinstance(value, str) and not backend.get("shell"):
+            try:
+                shlex.split(value)
+            except ValueError as error:
+                yield Problem(f"backend.{key}", value, f"cannot be split into words: {error}.")
+    timeout = backend.get("timeout_s")
+    if timeout is not None and not (_is_number(timeout) and timeout > 0):
+        yield Problem("backend.timeout_s", timeout, "is not a duration: seconds above 0, or null.")
+    for key in ("success", "unsupported"):
+        codes = backend.get(key)
+        if isinstance(codes, list) and not all(isinstance(code, int) and 0 <= code <= 255 for code in codes):
+            yield Problem(f"backend.{key}", codes, "is not a list of exit codes from 0 to 255, such as [77].")
+    metrics = backend.get("metrics") or {}
+    if isinstance(metrics, Mapping):
+        yield from _metrics_problems(metrics)
+    else:
+        yield Problem("backend.metrics", metrics, "is not {name: {json: PATH, unit: UNIT, better: lower}}.")
+
+
+def _metrics_problems(metrics: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, spec in metrics.items():
+        key = f"backend.metrics.{name}"
+        if re.fullmatch(r"[A-Za-z]\w*", str(name)) is None or str(name) in OWN:
+            taken = f" other than {', '.join(OWN)}"
+            yield Problem(
+                "backend.metrics", name, f"is not a name: letters, digits and '_', with a letter first,{taken}."
+            )
+        if isinstance(spec, Mapping):
+            yield from _metric_problems(key, spec)
+        else:
+            yield Problem(key, spec, "is not {json: PATH, unit: UNIT, better: lower}.")
+
+
+def _metric_problems(key: str, spec: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, value in spec.items():
+        if name not in SPEC:
+            yield choice_problem(key, name, "key of a reported metric", SPEC)
+        elif name == "better" and value not in (None, "lower", "higher"):
+            yield choice_problem(f"{key}.better", value, "direction", ("lower", "higher"))
+        elif name != "better" and not isinstance(value, str):
+            yield Problem(f"{key}.{name}", value, "is not a text.")
+    if len({"json", "regex"} & set(spec)) != 1:
+        yield Problem(key, dict(spec), "needs either json, a path such as results[0].value, or regex.")
+    if isinstance(spec.get("regex"), str):
+        try:
+            groups = re.compile(spec["regex"]).groups
+        except re.error as error:
+            yield Problem(f"{key}.regex", spec["regex"], f"is not a regular expression: {error}.")
+        else:
+            if groups > 1:
+                yield Problem(
+                    f"{key}.regex", spec["regex"], "has several groups: one is the number; write (?:…) for others."
+                )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
