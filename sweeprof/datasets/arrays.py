@@ -201,6 +201,13 @@ def _usual(names: Sequence[str], part: str) -> list[str]:
     return [*(f"{name}_{part}" for name in names), *names]
 
 
+class NoData:
+    """A single empty sample, for what takes no data (backend=command)."""
+
+    def split(self, name: SplitName) -> Split:
+        return Split(np.zeros((1, 1), np.float32), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Synthetic:
     """Standard normal float32 samples, or integers below ``high`` where it is given; without labels."""

@@ -47,11 +47,31 @@ MISTAKES = (
     ),
     (
         "mode=trainning training.optimizer=adamm training.loss=mea backend.precision=bf61 tracking=none",
-        "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training, generation, loading.",
+        "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training, generation, ",
         "training.optimizer: 'adamm' is not an optimizer.",
         "training.loss: 'mea' is not a loss.",
         "backend.precision: 'bf61' is not a precision.",
     ),
+    (
+        "backend=command 'backend.command=[sleep, \"{args.secnds}\"]' args.seconds=1,2 "
+        "backend.unsupported=[300] backend.timeout_s=0",
+        "backend.command: '{args.secnds}' names no value of the config. Did you mean 'args.seconds'? Known: args.seconds",
+        "args: 'seconds' is used by no argument: write {args.seconds} where the program gets the value",
+        "backend.unsupported: [300] is not a list of exit codes from 0 to 255, such as [77].",
+        "backend.timeout_s: 0 is not a duration: seconds above 0, or null.",
+    ),
+    (
+        "backend=command backend.command=ls 'backend.metrics={a: {jsn: x}, b: {regex: \"(\"}, time: {json: x, better: more}}'",
+        "backend.metrics.a: 'jsn' is not a key of a reported metric. Did you mean 'json'?",
+        "backend.metrics.a: {'jsn': 'x'} needs either json, a path such as results[0].value, or regex.",
+        "backend.metrics.b.regex: '(' is not a regular expression: missing ), unterminated subpattern",
+        "backend.metrics: 'time' is not a name: letters, digits and '_', with a letter first, other than time, user_time",
+        "backend.metrics.time.better: 'more' is not a direction. Known: higher, lower.",
+    ),
+    ("backend=command", "backend.command: [] is missing: name the program and its arguments, such as "),
+    ("backend=command backend.command=ls metrics=default", "mode: 'inference' measures a model, and backend=command has none"),
+    ("backend=fake model=fake metrics=command", "mode: 'command' measures programs, and this backend runs a model"),
+    ("backend=fake model=fake args.x=1", "args: {'x': 1} has an effect with backend=command only."),
     ("+sweep=quickstrat model=mlp,lenet5 batch_size=-1", "sweep: 'quickstrat' is not a sweep", "batch_size: -1 is not a batch"),
     (
         "batch_size=8,abc training.optimizer=sgd,adamw model.toch._target_=a.b 'compare.baseline={backend: trch}'",

@@ -60,6 +60,8 @@ READS_PROC = {
     "run/stopping.py",
     # Who holds a lock that a command waits for.
     "run/locks.py",
+    # The memory of a program and of the processes that it starts.
+    "backends/command.py",
 }
 
 
@@ -68,6 +70,7 @@ STARTS_PROCESSES = (
     "results/environment.py",  # asks git for the revision
     "passes/memory.py",  # what it measures ends with it
     "backends/torch/state.py",  # follows the threads of a pool of multiprocessing
+    "backends/command.py",  # runs the program that is measured
     "backends/fake.py",  # ends its own process, as it is told to
     "backends/model_files.py",  # what makes a model's file must not be in the process that is measured
 )

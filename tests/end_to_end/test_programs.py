@@ -1,0 +1,230 @@
+"""backend=command: programs that are measured from outside, and the numbers that they report."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.command import Command, Ran, folder_of, running_command, values_of, wait_for
+from support.records import read_records
+from sweeprof.config.override_syntax import spelled
+
+SHORT = (
+    *("backend=command", "tracking=none", "protocol.warmup_steps=1", "protocol.warmup_s=0", "protocol.min_samples=3"),
+    *("protocol.min_s=0", "limits.timeout_s=60"),
+)
+SPIN = """
+import sys, time
+end = time.process_time() + float(sys.argv[1])
+while time.process_time() < end:
+    pass
+"""
+ALLOCATE = """
+import subprocess, sys, time
+mine = bytearray(int(sys.argv[1]) << 20)
+child = f"import time; its_own = bytearray({sys.argv[1]} << 20); time.sleep(0.4)"
+subprocess.run([sys.executable, "-c", child])
+"""
+
+
+def program(folder: Path, code: str, *arguments: str) -> str:
+    """Return the override of a command that runs Python code with arguments."""
+    path = folder / "program.py"
+    path.write_text(code)
+    return f"backend.command={spelled([sys.executable, str(path), *arguments])}"
+
+
+def by_axis(ran: Ran, axis: str) -> dict[object, dict[str, object]]:
+    """Return the values of the metrics by the value of an axis."""
+    return {row["axes"][axis]: values_of(row) for row in ran.rows()}
+
+
+def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path: Path) -> None:
+    ran = called(*SHORT, "protocol.min_samples=5", program(tmp_path, SPIN, "{args.s}"), "args.s=0.1,0.3")
+    for seconds, values in by_axis(ran, "args.s").items():
+        walls, users = [], []
+        for _ in range(5):
+            before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run([sys.executable, tmp_path / "program.py", str(seconds)], check=True)
+            walls.append(time.perf_counter() - begin)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            users.append(after.ru_utime - before.ru_utime)
+        # Both are of a machine that does other things, too: a wrong unit or a missing part would be far more.
+        assert values["command/time"] == pytest.approx(statistics.median(walls), rel=0.5)
+        assert values["command/user_time"] == pytest.approx(statistics.median(users), rel=0.3)
+        assert values["command/exit_code"] == 0
+
+
+def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Path) -> None:
+    ran = called(*SHORT, program(tmp_path, ALLOCATE, "{args.mib}"), "args.mib=20,120")
+    values = by_axis(ran, "args.mib")
+    grown = float(str(values[120]["command/memory"])) - float(str(values[20]["command/memory"]))
+    assert grown == pytest.approx(2 * 100 * 2**20, rel=0.1)
+
+
+def test_the_start_of_a_shell_is_subtracted(called: Command) -> None:
+    ran = called(*SHORT, "protocol.min_samples=20", "backend.shell=true", "backend.command=':'")
+    (row,) = ran.rows()
+    alone = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        subprocess.run(["/bin/sh", "-c", ":"], check=True)
+        alone.append(time.perf_counter() - begin)
+    assert values_of(row)["command/time"] < statistics.median(alone) / 2
+
+
+def test_a_program_has_the_environment_of_the_user_and_its_own(
+    called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    code = "import os; print([os.environ.get(name) for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'OWN')])"
+    ran = called(*SHORT, program(tmp_path, code), "backend.env.OWN='{args.own}'", "args.own=2")
+    ran.rows()
+    (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
+    assert output.read_text() == "['3', None, '2']\n"
+
+
+def test_working_directory_standard_input_and_what_runs_before(called: Command, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "input").write_text("one\ntwo\n")
+    code = "import pathlib, sys; p = pathlib.Path('made'); print(len(sys.stdin.readlines()), p.exists()); p.unlink()"
+    settings = (f"backend.cwd={tmp_path}/work", f"backend.stdin={tmp_path}/input")
+    ran = called(*SHORT, *settings, program(tmp_path, code), f"backend.before_run=[touch, {tmp_path}/work/made]")
+    ran.rows()
+    (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
+    assert output.read_text() == "2 True\n"
+
+
+REPORT = """
+import json, pathlib, sys
+x = int(sys.argv[1])
+print("a line of a log")
+pathlib.Path("written.json").write_text(json.dumps({"runs": [{"rate": x}, {"rate": 7}]}))
+print(json.dumps({"seconds": [x, x + 2], "word": "no", "negative": -x}))
+print("loss = 0.25", file=sys.stderr)
+"""
+METRICS = {
+    "seconds": {"json": "seconds", "unit": "s", "better": "lower"},
+    "rate": {"json": "runs[0].rate", "from": "written.json", "unit": "token/s", "better": "higher"},
+    "all_rates": {"json": "runs[].rate", "from": "written.json"},
+    "loss": {"regex": "loss = ([0-9.]+)", "from": "stderr"},
+    "negative": {"json": "negative"},
+    "absent": {"json": "sekonds"},
+    "word": {"json": "word"},
+    "no_file": {"json": "x", "from": "nothing.json"},
+    "stale": {"json": "x", "from": "stale.json"},
+}
+
+
+def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command, tmp_path: Path) -> None:
+    (tmp_path / "stale.json").write_text('{"x": 1}')
+    os.utime(tmp_path / "stale.json", (1, 1))
+    ran = called(
+        *SHORT,
+        *(
+            f"backend.cwd={tmp_path}",
+            program(tmp_path, REPORT, "{args.x}"),
+        ),
+        *("args.x=2,4", f"backend.metrics={spelled(METRICS)}", "compare.baseline={args.x: 2}", "protocol.rounds=2"),
+    )
+    rows = {row["axes"]["args.x"]: row for row in ran.rows()}
+    for x, row in rows.items():
+        values = values_of(row)
+        assert values["command/seconds"] == pytest.approx(x + 1)
+        assert values["command/rate"] == pytest.approx(x)
+        assert values["command/all_rates"] == pytest.approx((x + 7) / 2)
+        assert values["command/loss"] == pytest.approx(0.25)
+        assert values["command/negative"] == -x
+        measurements = {name: cell["measurement"] for name, cell in row["cells"].items()}
+        assert measurements["command/seconds"]["detail"]["n"] == 2 * 3 * 2  # rounds, runs, numbers
+        assert measurements["command/rate"]["unit"] == "token/s"
+        missing = {name: found["reason"] for name, found in measurements.items() if found["value"] is None}
+        assert missing == {
+            "command/absent": "run 1: stdout has no sekonds: there is no 'sekonds', did you mean 'seconds'?",
+            "command/word": "run 1: 'no' in stdout is not a number",
+            "command/no_file": "run 1: the program wrote no file nothing.json",
+            "command/stale": "run 1: the file stale.json is older than the run",
+        }
+    assert rows[4]["cells"]["command/rate"]["ratio"] == pytest.approx(2)
+
+
+def test_how_a_program_ends_is_the_status(called: Command, tmp_path: Path) -> None:
+    code = """
+import os, sys, time
+print("the last words", file=sys.stderr, flush=True)
+end = sys.argv[1]
+if end == "signal":
+    os.kill(os.getpid(), 11)
+if end == "hangs":
+    time.sleep(100)
+sys.exit(int(end))
+"""
+    exits = ("backend.success=[0,3]", "backend.unsupported=[77]", "backend.timeout_s=1")
+    ran = called(*SHORT, *exits, program(tmp_path, code, "{args.end}"), "args.end=0,3,4,77,signal,hangs")
+    rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
+    status = {str(row["axes"]["args.end"]): row["status"] for row in rows}
+    assert status == {"0": "ok", "3": "ok", "4": "failed", "77": "unsupported", "signal": "failed", "hangs": "timeout"}
+    reasons = {
+        record.config["args"]["end"]: str(record.reason) for record in read_records(ran.folder("adhoc") / "records")
+    }
+    name = Path(sys.executable)
+    assert reasons[4] == f"{name} exited with code 4: the last words"
+    assert reasons["signal"] == f"{name} was killed by SIGSEGV: the last words"
+    assert reasons["hangs"] == f"{name} took longer than backend.timeout_s=1: the last words"
+
+
+def test_a_list_is_several_words_and_null_none(called: Command, tmp_path: Path) -> None:
+    words = program(tmp_path, "import sys; print(sys.argv[1:])", "{args.flags}", "{args.on}", "{{args.on}}")
+    ran = called(*SHORT, words, "args.flags=[a,b],null", "args.on=true")
+    ran.rows()
+    outputs = {path.read_text().strip() for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")}
+    assert outputs == {"['a', 'b', 'true', '{args.on}']", "['true', '{args.on}']"}
+
+
+def sleepers(mark: str) -> list[psutil.Process]:
+    """Return the running programs that have ``mark`` as an argument."""
+    running = psutil.process_iter(["cmdline", "status"])
+    return [
+        one for one in running if mark in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_no_process_is_left_of_an_ended_sweep_which_is_resumed(sweeprof: Command, tmp_path: Path, number: int) -> None:
+    """The program has a child of its own in another session, which only its parents can be followed to."""
+    mark, flag = f"mark-{tmp_path.name}-{number}", tmp_path / "flag"
+    code = """
+import pathlib, subprocess, sys, time
+x, mark, flag = sys.argv[1:]
+if x == "2" and not pathlib.Path(flag).exists():
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", mark], start_new_session=True)
+    time.sleep(300)
+"""
+    words = [*SHORT, program(tmp_path, code, "{args.x}", mark, str(flag)), "args.x=1,2", "limits.timeout_s=200"]
+    with running_command(tmp_path, *words) as process:
+        wait_for(lambda: len(sleepers(mark)) == 2, process)
+        process.send_signal(number)
+        process.wait(60)
+    end = time.monotonic() + 30
+    while sleepers(mark) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert sleepers(mark) == []
+    flag.touch()
+    records = (folder_of(tmp_path) / "records").rglob("*.json")
+    done = [path for path in records if json.loads(path.read_text())["status"] == "ok"]
+    before = {path: path.stat().st_mtime_ns for path in done}
+    ran = sweeprof("resume=last", "tracking=none")
+    assert [row["status"] for row in ran.rows()] == ["ok", "ok"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
