@@ -11,7 +11,6 @@ import re
 import select
 import shlex
 import signal
-import statistics
 import sys
 import tempfile
 import threading
@@ -36,8 +35,6 @@ STREAMS = ("stdout", "stderr")
 SHOWN_LINES = 5
 """Lines at the end of the output of a program that failed which are part of the reason."""
 SHELL = "/bin/sh"
-SHELL_STARTS = 25
-"""Runs of a shell without a command; their mean is subtracted from the times of a command in a shell."""
 LOOK_S = 0.001
 """Seconds between two looks at the memory of the processes, at first; the longer they run, the longer it becomes."""
 SLOWEST_LOOK_S = 0.2
@@ -55,7 +52,7 @@ class CommandBackend(Backend):
     command: Sequence[object] | str = ()
     """The program and its arguments; a text is split into words as a shell does."""
     shell: bool = False
-    """True: the command is a text for ``/bin/sh``, whose own start is subtracted from the times."""
+    """True: the command is a text for ``/bin/sh``, whose own start is part of the times."""
     before_run: Sequence[object] | str = ()
     """A command that runs before each run of the program and is not measured, as to clear a cache."""
     env: Mapping[str, object] = field(default_factory=dict)
@@ -104,18 +101,13 @@ class Program(LoadedModel):
         of a success.
         """
         with tempfile.TemporaryDirectory(prefix="sweeprof-") as folder:
-            shell_s = (0.0, 0.0, 0.0)
-            if self._settings.shell:
-                starts = [self._spawned([SHELL, "-c", ""], Path(folder)) for _ in range(SHELL_STARTS)]
-                columns = zip(*((run.wall_s, run.user_s, run.system_s) for run in starts), strict=True)
-                shell_s = tuple(map(statistics.fmean, columns))  # type: ignore[assignment]
 
             def run(is_watched: bool) -> CommandRun:
-                return self._run(Path(folder), shell_s, is_watched)
+                return self._run(Path(folder), is_watched)
 
             yield run
 
-    def _run(self, folder: Path, shell_s: tuple[float, float, float], is_watched: bool) -> CommandRun:
+    def _run(self, folder: Path, is_watched: bool) -> CommandRun:
         settings = self._settings
         if self._before:
             before = self._spawned(self._before, folder)
@@ -140,11 +132,10 @@ class Program(LoadedModel):
             except ValueError as error:
                 missing[name] = str(error)
         files = {f"{name}.txt": (folder / name).read_bytes() for name in STREAMS}
-        wall, user, system = shell_s
         return CommandRun(
-            max(0.0, run.wall_s - wall),
-            max(0.0, run.user_s - user),
-            max(0.0, run.system_s - system),
+            run.wall_s,
+            run.user_s,
+            run.system_s,
             run.exit_code,
             run.memory_bytes,
             reported,

@@ -58,10 +58,12 @@ def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path
             subprocess.run([sys.executable, tmp_path / "program.py", str(seconds)], check=True)
             walls.append(time.perf_counter() - begin)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            users.append(after.ru_utime - before.ru_utime)
+            users.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
         # Both are of a machine that does other things, too: a wrong unit or a missing part would be far more.
         assert values["command/time"] == pytest.approx(statistics.median(walls), rel=0.5)
-        assert values["command/user_time"] == pytest.approx(statistics.median(users), rel=0.3)
+        # The kernel divides short times between user and system mode by ticks: only their sum is steady.
+        processor = float(str(values["command/user_time"])) + float(str(values["command/system_time"]))
+        assert processor == pytest.approx(statistics.median(users), rel=0.3)
         assert values["command/exit_code"] == 0
 
 
@@ -72,15 +74,11 @@ def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Pat
     assert grown == pytest.approx(2 * 100 * 2**20, rel=0.1)
 
 
-def test_the_start_of_a_shell_is_subtracted(called: Command) -> None:
-    ran = called(*SHORT, "protocol.min_samples=20", "backend.shell=true", "backend.command=':'")
-    (row,) = ran.rows()
-    alone = []
-    for _ in range(20):
-        begin = time.perf_counter()
-        subprocess.run(["/bin/sh", "-c", ":"], check=True)
-        alone.append(time.perf_counter() - begin)
-    assert values_of(row)["command/time"] < statistics.median(alone) / 2
+def test_a_shell_runs_a_text(called: Command) -> None:
+    ran = called(*SHORT, "backend.shell=true", "backend.command='echo {args.x} | tr a b'", "args.x=aa")
+    ran.rows()
+    (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
+    assert output.read_text() == "bb\n"
 
 
 def test_a_program_has_the_environment_of_the_user_and_its_own(
