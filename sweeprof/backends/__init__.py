@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
@@ -38,6 +39,7 @@ from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Artifact
 from sweeprof.results.observations import Allocations, CommandRun, Generation, Lines, Operators, OwnCounts
 from sweeprof.results.record import Protocol
+from sweeprof.targets import instantiate
 
 if TYPE_CHECKING:
     from sweeprof.backends.torch.layer_times import TorchTrainingHooks
@@ -208,6 +210,9 @@ class Backend:
             is_trained: whether an optimizer will write to its parameters.
         """
         return nullcontext()
+
+    def forget(self) -> None:
+        """Forget files that were made of a caller's model: functions that it calls may have changed."""
 
     def watch(self, model: Any, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
         """Return training hooks for ``model`` in the user's own loop, for the modules in ``selection``, not yet started."""
@@ -596,6 +601,14 @@ Shape = tuple[int, ...]
 def is_tensor(value: object) -> bool:
     """Return True for a specification, an array, and a tensor of any framework."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def described(build: Build) -> Mapping[str, object] | None:
+    """Return the config node that ``build`` makes the model from; None for a caller's own model."""
+    if isinstance(build, partial) and build.func is instantiate and len(build.args) == 1:
+        node: Mapping[str, object] = build.args[0]
+        return node
+    return None
 
 
 def signature_of(inputs: Inputs, axis: int | None = None, *, is_nested: bool = False) -> Inputs:

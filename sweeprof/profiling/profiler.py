@@ -595,6 +595,7 @@ class Profiler(Displayed):
 
     def _forget(self, name: str) -> None:
         """Drop what was computed of a metric and what its passes saw."""
+        self.session.backend.forget()
         for pass_name in self.metrics[name].passes:
             self._results.pop(pass_name, None)
         self._computed = {key: value for key, value in self._computed.items() if key[0] != name}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import tempfile
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+import sweeprof
 from support.keras_models import random_dense
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.model_files import key_of
@@ -223,3 +227,120 @@ def test_random_weights_of_keras(kind: Any, tmp_path: Path) -> None:
     )
     keras.utils.set_random_seed(SEED)
     np.testing.assert_allclose(found, np.asarray(random_dense()(X)), atol=1e-5)
+
+
+FACTOR = 1.0
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * FACTOR
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = torch.nn.Linear(3, 2), 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return scaled(self.linear(x) * self.scale)
+
+
+def keras_dense() -> Any:
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[tuple[str, int]]]:
+    """Returns the models' files that exist below the folder for temporary files, with the times when they were written."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def found() -> list[tuple[str, int]]:
+        made = [path for path in tmp_path.rglob("model.*") if path.suffix in (".onnx", ".xml", ".tflite")]
+        return [(str(path), path.stat().st_mtime_ns) for path in made]
+
+    return found
+
+
+def artifact(profiler: sweeprof.Profiler) -> float:
+    """What a pass finds that has not run before."""
+    measurement = profiler.clone(inputs=(2, 3)).compute("size/artifact_bytes")
+    assert measurement.value, measurement.reason
+    return measurement.value
+
+
+@pytest.mark.usefixtures("converted_in_forks")
+@pytest.mark.parametrize(
+    ("build", "backend"),
+    [(Scaled, "openvino"), (Scaled, "onnxruntime"), (keras_dense, "litert"), (keras_dense, "onnxruntime")],
+)
+def test_the_passes_of_a_profiler_share_one_file(build: Callable[[], object], backend: str, files: Any) -> None:
+    protocol = sweeprof.Protocol(min_s=0.01)
+    profiler = sweeprof.Profiler(build(), inputs=(2, 3), backend=backend, protocol=protocol, progress=False)
+    assert profiler.compute("compute/macs").value == 12
+    (made,) = files()
+    assert profiler.compute("latency/forward").value
+    assert artifact(profiler) == profiler.compute("size/artifact_bytes").value
+    assert files() == [made]
+    del profiler
+    gc.collect()
+    assert files() == []
+
+
+def test_a_model_that_has_changed_gets_another_file(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Scaled()
+    profiler = sweeprof.Profiler(model, inputs=(2, 3), backend="openvino")
+    seen: list[tuple[str, int]] = []
+
+    def expect_new_file() -> None:
+        for _ in range(2):
+            artifact(profiler)
+            seen.append(*files())  # one, without the former
+        assert seen[-1] == seen[-2]
+        assert len(set(seen)) == len(seen) / 2
+
+    expect_new_file()
+    with torch.no_grad():
+        model.linear.weight[0, 0] += 1
+    expect_new_file()
+    model.scale = 2.0
+    expect_new_file()
+    monkeypatch.setattr(Scaled, "forward", lambda self, x: self.linear(x))
+    expect_new_file()
+
+
+def test_a_global_variable_that_has_changed_gives_another_file(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = sweeprof.Profiler(Scaled(), inputs=(2, 3), backend="openvino")
+    artifact(profiler)
+    before = files()
+    monkeypatch.setitem(scaled.__globals__, "FACTOR", 3.0)
+    artifact(profiler)
+    after = files()
+    assert len(after) == 1
+    assert after != before
+
+
+class Connection:
+    """What can be copied and not pickled."""
+
+    def __deepcopy__(self, memo: object) -> Connection:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError("a connection cannot be pickled")
+
+
+def test_a_model_that_cannot_be_pickled_is_converted_for_each_pass(files: Any) -> None:
+    model = Scaled()
+    vars(model)["connection"] = Connection()
+    profiler = sweeprof.Profiler(model, inputs=(2, 3), backend="openvino")
+    artifact(profiler)
+    assert files() == []
+
+
+def test_recompute_converts_anew(files: Any) -> None:
+    profiler = sweeprof.Profiler(Scaled(), inputs=(2, 3), backend="openvino")
+    profiler.compute("size/artifact_bytes")
+    before = files()
+    profiler.compute("size/artifact_bytes", recompute=True)
+    assert len(before) == len(files()) == 1
+    assert before != files()
