@@ -306,7 +306,7 @@ def test_a_model_of_other_inputs_gets_the_dataset_to_choose_once(called: Command
     (line,) = [line for line in ran.err.splitlines() if "to have 3 channels" in line]  # of two combinations
     advice = "The samples of dataset=digits are 1×32×32; for others, add dataset=synthetic 'dataset.shape=[3,224,224]'"
     assert f"(colour.py:10 in forward). {advice}; log: " in line
-    assert "failed in 2 rows: " in ran.out
+    assert "failed: batch_size=1; batch_size=8 – analysis: " in " ".join(ran.out.split())
     assert called(*shlex.split(advice.partition("add ")[2]), *sweep).code == 0
 
 
@@ -399,7 +399,7 @@ UNKNOWN = "is given to a key that does not exist. Did you mean "
         (
             "defaults:\n- override /dataset: digts",
             ":2: dataset: 'digts' is not a dataset. Did you mean 'digits'? Known: audio, auto, digits, "
-            "huggingface, images, npz, synthetic, table, tensorflow, tokens, torch.",
+            "huggingface, images, none, npz, synthetic, table, tensorflow, tokens, torch.",
         ),
         ("defaults:\n- override /datset: digits", ":2: defaults: 'datset' is not a config group. Did you mean 'dataset'?"),
         (f"{ONE}name: ${{nothing}}", ":2: file: 'small.yaml' - Interpolation key 'nothing' not found"),

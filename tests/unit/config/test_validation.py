@@ -71,6 +71,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [None, "http://h:5000", "https://u:p@h", "sqlite:////a/b.db", "postgresql+psycopg://h/d"],
         ["foo", "", 5, "ftp://h", "/a/b"],
     ),
+    "tracking.parent_run": ([None, "0", "a" * 32], ["", "a-b", "a" * 33, 5]),
+    "args": ([{}, {"threads": 1}], [64, "64", [64], None]),
     "shards": ([None, 1, 4], [0, -1, 1.5, "2", True]),
     "name": (
         [None, "a", "my sweep-1.2_x", "_", "mlflow", "é" * 127, "last.", "a.tags"],

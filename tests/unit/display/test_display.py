@@ -127,7 +127,9 @@ def test_a_profile_is_a_table_of_its_values(profiled: sweeprof.Profile) -> None:
     title, conditions = html_of(profiled).paragraphs
     assert title == "Lenet: 17 metrics"
     assert conditions.startswith("inference · torch on cpu (")
-    assert conditions.endswith(f"{torch.get_num_threads()} threads · float32 parameters · inputs float32[2, 1, 12, 12]")
+    threads = torch.get_num_threads()
+    noun = "thread" if threads == 1 else "threads"
+    assert conditions.endswith(f"{threads} {noun} · float32 parameters · inputs float32[2, 1, 12, 12]")
 
 
 def test_measurements_keep_their_unit_and_the_reason_why_there_is_none() -> None:

@@ -74,7 +74,7 @@ def test_the_identity_ignores_what_is_not_measured(key: str) -> None:
 @pytest.mark.parametrize("key", IDENTITY)
 def test_the_identity_changes_with_what_is_measured(key: str) -> None:
     parts: dict[str, Any] = {"training": {"optimizer": "sgd"}, "generation": {"new_tokens": 8}, "inputs": {"rows": 3}}
-    parts["quality"] = {"f1": {"_target_": "a.b"}}
+    parts |= {"quality": {"f1": {"_target_": "a.b"}}, "args": {"n": 1}}
     given = copy.deepcopy({"mode": key if key == "generation" else "training", **parts, **CONFIG})
     changed = {**given, key: {**given[key], "new": 1} if isinstance(given[key], dict) else 9}
     without = {k: v for k, v in given.items() if k != key}
