@@ -205,8 +205,7 @@ def test_every_run_time_gives_the_same_answers_in_one_table(tmp_path: Path) -> N
         assert values["compute/macs"] == row["axes"]["batch_size"] * 139_904
         assert values["params/total"] == 140_106
         assert values["latency/forward"] > 0
-    best = ran.out.partition("Best batch size, by throughput")[2]
-    assert {backend for backend in backends if f"backend={backend}: " in best} == backends
+    assert f"of {len(backends)} " in ran.out.partition("combinations measured")[0]  # the finding names the fastest
 
 
 # Data
