@@ -298,6 +298,10 @@ LOOK_S = 5.0
 """How often fork servers that import are looked at: one may have been stopped."""
 
 
+ForkedFrom = tuple[Json, PassName, Mapping[str, str]]
+"""What decides from which fork server a trial is forked: its config, its pass, and environment variables of its own."""
+
+
 class WorkerPool:
     """Runs trials, each in a child of the fork server with its imports; a context that leaves no process behind.
 
@@ -311,8 +315,8 @@ class WorkerPool:
     def __init__(self, kind: str, logs: Path) -> None:
         self._is_inline, self._logs = kind == "inline", logs
         self._lock = threading.Lock()
-        self._planned: dict[str, tuple[Json, PassName]] = {}
-        """Config and pass of fork servers that are to be started, by their key."""
+        self._planned: dict[str, ForkedFrom] = {}
+        """What fork servers that are to be started are for, by their key."""
         self._free: dict[str, list[ForkServer]] = {}
         """Fork servers that run no trial, by their key; some still import."""
 
@@ -324,12 +328,12 @@ class WorkerPool:
             for server in servers:
                 server.close()
 
-    def start(self, trials: Iterable[tuple[Json, PassName]]) -> None:
-        """Start the fork server of each config and pass, as many at once as there are processors; the others follow."""
+    def start(self, trials: Iterable[ForkedFrom]) -> None:
+        """Start the fork server of each of these trials, as many at once as there are processors; the others follow."""
         if self._is_inline:
             return
-        for config, pass_name in trials:
-            self._planned.setdefault(_key(config, pass_name, {}), (config, pass_name))
+        for trial in trials:
+            self._planned.setdefault(_key(*trial), trial)
         self._importing()
 
     def _importing(self) -> list[ForkServer]:
@@ -337,7 +341,7 @@ class WorkerPool:
         importing = [server for servers in self._free.values() for server in servers if not server.is_ready]
         while self._planned and len(importing) < usable_processors():
             key = next(iter(self._planned))
-            server = self._started(*self._planned.pop(key), {})
+            server = self._started(*self._planned.pop(key))
             self._free.setdefault(key, []).append(server)
             importing.append(server)
         return importing
@@ -356,9 +360,9 @@ class WorkerPool:
         """Wait until one more of the imports has ended, or for a few seconds."""
         wait(list(map(ForkServer.fileno, self._importing())), LOOK_S)
 
-    def is_ready(self, config: Json, pass_name: PassName) -> bool:
-        """True if a trial with this config and pass would not wait for an import that was started."""
-        key = _key(config, pass_name, {})
+    def is_ready(self, trial: ForkedFrom) -> bool:
+        """True if the trial would not wait for an import that was started."""
+        key = _key(*trial)
         return key not in self._planned and all(server.is_ready for server in self._free.get(key, ()))
 
     def run(self, request: Request) -> ProcessExit:

@@ -23,7 +23,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -608,6 +608,10 @@ def visible_gpus(root: Path, inherited: str | None) -> list[VisibleGpu]:
     return found
 
 
+WHOLE_GPU = ("cuda", "gpu")
+"""Devices whose trials get the first free GPU, and see no other."""
+
+
 class HostSlots:
     """Gives slots to trials; a context, safe to be used by several threads.
 
@@ -635,9 +639,7 @@ class HostSlots:
     @contextmanager
     def taken(self, blanks: Sequence[Record], on_wait: OnWait | None = None) -> Iterator[HostSlot]:
         """Take a slot for the trials of a group; ``on_wait`` is called with the processes that it waits for."""
-        devices = {str(blank.config["device"]["type"]) for blank in blanks}
-        # A group on several devices takes the whole host, like one on the CPU.
-        device = devices.pop() if len(devices) == 1 else "cpu"
+        device = _device_of(str(blank.config["device"]["type"]) for blank in blanks)
         measures = blanks[0].pass_name in exclusive_passes()
         others: list[Json] = []
         with self._lock.taken(measures, self._candidates(device, measures), on_wait) as uuid:
@@ -645,13 +647,20 @@ class HostSlots:
                 for holder in self._lock.holders():
                     note = asdict(holder)
                     others.append({key: note[key] for key in ("sweep_id", "user", "pid", "measures", "device")})
-            yield HostSlot(self._gpus[uuid] if uuid else None, device in ("cuda", "gpu"), others)
+            yield HostSlot(self._gpus[uuid] if uuid else None, device in WHOLE_GPU, others)
 
     @contextmanager
     def shared(self, on_wait: OnWait | None = None) -> Iterator[None]:
         """Keep everything on this host from measuring; no further slot must be taken meanwhile."""
         with self._lock.taken(False, (), on_wait):
             yield
+
+    def environment_on(self, devices: Iterable[str]) -> dict[str, str]:
+        """Return :attr:`HostSlot.environment` of trials that measure on these devices, and claim the GPU that they will use."""
+        device = _device_of(devices)
+        candidates = self._candidates(device, True)
+        gpu = self._gpus[candidates[0]] if candidates else None
+        return HostSlot(gpu, device in WHOLE_GPU).environment
 
     def _candidates(self, device: str, measures: bool) -> list[str]:
         """Return the ids of the GPUs that a trial may use; the first is the one to wait for."""
@@ -661,14 +670,23 @@ class HostSlots:
             return []
         if number:
             return uuids[int(number) : int(number) + 1]
-        if measures and self._own is not None:
-            return [self._own]
+        if self._own is not None:
+            if measures:
+                return [self._own]
+            uuids.remove(self._own)
+            return [self._own, *uuids]  # its fork server has imported
         first = next(self._rotation) % len(uuids)
         rotated = uuids[first:] + uuids[:first]
         if not measures:
             return rotated
         self._own, self._claim = self._lock.claim_gpu(rotated)
         return [self._own]
+
+
+def _device_of(devices: Iterable[str]) -> str:
+    """Return the device of a group of trials; a group on several takes the whole host, like one on the CPU."""
+    different = set(devices)
+    return different.pop() if len(different) == 1 else "cpu"
 
 
 def oversubscription(plan: Plan, processors: int | None = None) -> Warning | None:

@@ -29,8 +29,8 @@ from sweeprof.plan.plan import Plan, Trial, TrialGroup
 from sweeprof.processes import Child, NoAnswer, ProcessLost, cause_of_exit, child_environment, killed_by
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import check_room, tail_lines
-from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
-from sweeprof.run.fork_server import WorkerPool
+from sweeprof.results.record import FINE, Json, Record, Status, outcome, stored_record
+from sweeprof.run.fork_server import ForkedFrom, WorkerPool
 from sweeprof.run.interleave import Coordinator, ProcessExit, Request
 from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, locked, work_lock
 from sweeprof.run.reports import LiveReports, prepare_reports
@@ -178,10 +178,9 @@ class _Shard:
         if not remaining:
             return remaining
         trials = list(chain.from_iterable(groups))
-        # A trial on a GPU has a fork server of its own GPU, which is known once it runs.
         on_host = {id for id, c in self._combinations.items() if str(c.config["device"]["type"]) == "cpu"}
         with self.slots.shared(self._on_wait(trials[0])):
-            self.pool.start(self._forked_from(trial) for trial in trials if trial.combination_id in on_host)
+            self.pool.start(forked for group in groups for forked in self._forked_from(group))
             measured = {trial.combination_id for trial in trials}
             prepare_data([c.config for c in self.plan.combinations if c.id in measured], self.folder.logs)
             aside = []
@@ -191,7 +190,7 @@ class _Shard:
                     aside.append(group)
             is_prepared = bool(self.plan.cluster)  # there the driver writes the reports
             while self.pool.is_importing:
-                ready = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
+                ready = next((group for group in aside if self.pool.is_ready(self._forked_from(group)[0])), None)
                 if ready is not None:
                     aside.remove(ready)
                     remaining.remove(ready)
@@ -224,9 +223,11 @@ class _Shard:
                     self._run_in((trial,))
                 self.report()
 
-    def _forked_from(self, trial: Trial) -> tuple[Json, PassName]:
-        """Return what decides from which fork server a trial is forked."""
-        return self._combinations[trial.combination_id].config, trial.pass_name
+    def _forked_from(self, group: TrialGroup) -> list[ForkedFrom]:
+        """Return what decides from which fork server each trial of a group is forked; on a GPU, the shard's own decides, too."""
+        configs = [self._combinations[trial.combination_id].config for trial in group]
+        environment = self.slots.environment_on(str(config["device"]["type"]) for config in configs)
+        return [(config, trial.pass_name, environment) for config, trial in zip(configs, group, strict=True)]
 
     def report(self) -> None:
         """Write the reports of what has been measured, if they are due; the driver does so for the jobs of a cluster."""

@@ -304,12 +304,12 @@ def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
     fine, hangs = (request_of(tmp_path).blank["config"] for _ in range(2))
     hangs["backend"] = {**hangs["backend"], "preload": ["slow_module"]}
     with WorkerPool("fork", tmp_path / "logs") as pool:
-        pool.start([(fine, "quality"), (hangs, "quality"), (fine, "quality")])
+        pool.start([(fine, "quality", {}), (hangs, "quality", {}), (fine, "quality", {})])
         pid = importer()
-        while not pool.is_ready(fine, "quality"):
+        while not pool.is_ready((fine, "quality", {})):
             pool.wait_for_import()
         assert pool.is_importing
-        assert not pool.is_ready(hangs, "quality")
+        assert not pool.is_ready((hangs, "quality", {}))
         assert pool.run(request_of(tmp_path)) == ProcessExit(0)
         os.kill(pid, signal.SIGSTOP)
         assert wait_until(lambda: not pool.is_importing)

@@ -520,6 +520,18 @@ def test_what_measures_nothing_takes_any_that_is_free(root: Path, host: HostLock
         assert [place.gpu.uuid for place in taken if place.gpu] == list(UUIDS)
 
 
+def test_what_a_gpus_fork_server_imports_for_is_where_its_trials_run(root: Path, host: HostLock) -> None:
+    with ExitStack() as stack:
+        shards = [stack.enter_context(HostSlots(host, 0, visible_gpus(root, None))) for _ in UUIDS]
+        asked = [shard.environment_on(["cuda", "cuda"]) for shard in shards]
+        assert asked == [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in UUIDS]
+        for shard, environment in zip(shards, asked, strict=True):
+            for pass_name in ("timing", "quality"):
+                with shard.taken([blank("cuda", pass_name)]) as place:
+                    assert place.environment == environment
+        assert shards[0].environment_on(["cuda:1"]) == shards[0].environment_on(["cuda", "cpu"]) == {}
+
+
 def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root: Path, host: HostLock) -> None:
     with HostSlots(host, 0, visible_gpus(root, None)) as places, places.taken([blank("cuda:1")]) as place:
         assert place.environment == {}
