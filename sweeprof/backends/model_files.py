@@ -435,7 +435,7 @@ class Converter(Generic[File]):
     samples: Callable[[int], Inputs | None] | None = None
     """Returns a batch of at most so many samples, channels first as datasets have them, for the ranges of what is quantized; None
     if there are none."""
-    caller_files: CallerFiles = field(default_factory=CallerFiles)
+    caller_files: CallerFiles = field(default_factory=CallerFiles, kw_only=True)
     """Where the files of a caller's own model are."""
 
     # What a format tells
