@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -165,7 +165,7 @@ def compared(
     plan = fake_plan({name: {} for name in work}, ["timing"], metrics=metrics)
     folder = sweep_folder(path, replace(plan, **fields))
     for name, (seconds, workload) in work.items():
-        timing = asdict(Timing(1.0, 0, 1, (seconds,), workload=workload))
+        timing = Timing(1.0, 0, 1, (seconds,), workload=workload).to_dict()
         Record("s1", f"c{name}", "timing", "ok", observations=timing).write(folder.records)
     return comparison_of(folder)
 

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -380,12 +380,12 @@ def test_what_is_sampled_beside_a_step() -> None:
 def test_a_training_step_is_plain_data() -> None:
     timing = train(ScriptedTraining([1.0], [4.0], [0.5]), min_samples=2)
     timing = replace(timing, transfers={"h2d": (1.0, 2.0)}, compiles=True, warnings=())
-    assert Timing.from_dict(json.loads(json.dumps(asdict(timing)))) == timing
+    assert Timing.from_dict(json.loads(json.dumps(timing.to_dict()))) == timing
 
 
 def test_observations_are_plain_data() -> None:
     timing = of_samples(6.25, 4.0, 4.0, 4.0, 4.0)
-    read = Timing.from_dict(json.loads(json.dumps(asdict(timing))))
+    read = Timing.from_dict(json.loads(json.dumps(timing.to_dict())))
     assert read == Timing(timing.first_step_s, timing.warmup_steps, timing.loops, timing.samples, timing.unmet)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -275,7 +274,7 @@ def test_they_are_read_from_the_records_of_a_sweep(tmp_path: Path) -> None:
     sample = comparison()
     first = sample.rows[0].combination_id
     for number, seconds in enumerate((1e-3, 2e-3)):
-        Record("s", first, "timing", "ok", round=number, observations=asdict(Timing(1.0, 3, 1, (seconds,)))).write(
+        Record("s", first, "timing", "ok", round=number, observations=Timing(1.0, 3, 1, (seconds,)).to_dict()).write(
             tmp_path / "records"
         )
     (tmp_path / "records" / first / "timing-r2.json").write_text("cut", encoding="utf-8")

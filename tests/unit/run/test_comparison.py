@@ -6,7 +6,6 @@ import dataclasses
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def analysis(id: str, status: Status = "ok", reason: str | None = None) -> Recor
 
 
 def timing(id: str, seconds: float, round: int = 0, status: Status = "ok", **fields: Any) -> Record:
-    seen = asdict(Timing(1.0, 0, 1, (seconds,) * 7)) if status == "ok" else None
+    seen = Timing(1.0, 0, 1, (seconds,) * 7).to_dict() if status == "ok" else None
     return Record("s1", id, "timing", status, round=round, observations=seen, wall_s=2.0, **fields)
 
 

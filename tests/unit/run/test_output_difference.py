@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def quality(outputs: Any, id: str = "ca") -> Record:
 
 
 def timing(id: str, seconds: float) -> Record:
-    return Record("s1", id, "timing", "ok", observations=asdict(Timing(1.0, 0, 1, (seconds,) * 7)))
+    return Record("s1", id, "timing", "ok", observations=Timing(1.0, 0, 1, (seconds,) * 7).to_dict())
 
 
 def config(framework: str, **fields: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def measured(path: Path, rounds: int = 2, metrics: tuple[str, ...] = ("compute/m
     folder = sweep_folder(path / "sweep", plan)
     for id, seconds in (("ca", 0.5), ("cb", 0.25)):
         for number in range(rounds):
-            seen = asdict(Timing(1.0, 0, 1, (seconds, seconds + number)))
+            seen = Timing(1.0, 0, 1, (seconds, seconds + number)).to_dict()
             Record("s1", id, "timing", "ok", round=number, observations=seen).write(folder.records)
     return folder
 
