@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
@@ -39,7 +38,6 @@ from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Artifact
 from sweeprof.results.observations import Allocations, CommandRun, Generation, Lines, Operators, OwnCounts
 from sweeprof.results.record import Protocol
-from sweeprof.targets import instantiate
 
 if TYPE_CHECKING:
     from sweeprof.backends.torch.layer_times import TorchTrainingHooks
@@ -211,8 +209,9 @@ class Backend:
         """
         return nullcontext()
 
-    def forget(self) -> None:
-        """Forget files that were made of a caller's model: functions that it calls may have changed."""
+    def keeping_files(self) -> AbstractContextManager[None]:
+        """Within it a caller's model does not change, so that a file that is made of it serves all passes."""
+        return nullcontext()
 
     def watch(self, model: Any, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
         """Return training hooks for ``model`` in the user's own loop, for the modules in ``selection``, not yet started."""
@@ -601,14 +600,6 @@ Shape = tuple[int, ...]
 def is_tensor(value: object) -> bool:
     """Return True for a specification, an array, and a tensor of any framework."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def described(build: Build) -> Mapping[str, object] | None:
-    """Return the config node that ``build`` makes the model from; None for a caller's own model."""
-    if isinstance(build, partial) and build.func is instantiate and len(build.args) == 1:
-        node: Mapping[str, object] = build.args[0]
-        return node
-    return None
 
 
 def signature_of(inputs: Inputs, axis: int | None = None, *, is_nested: bool = False) -> Inputs:

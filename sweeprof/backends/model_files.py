@@ -12,22 +12,20 @@ import builtins
 import hashlib
 import json
 import os
-import pickle
 import random
 import shutil
 import sys
-import sysconfig
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -47,7 +45,6 @@ from sweeprof.backends import (
     batch_of,
     by_name,
     checked_method,
-    described,
     from_json,
     outputs_on_host,
     shapes_of,
@@ -223,8 +220,6 @@ SAMPLE = "input "
 """What the names of stored samples begin with."""
 SAMPLES = 128
 """Of the data, for ranges."""
-INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), "<frozen ")
-"""How the file names of code begin that does not change while a process runs."""
 SEEDED_BY = {"torch": ("torch", "manual_seed"), "tensorflow": ("keras.utils", "set_random_seed")}
 """Module and function that seed a framework's generators."""
 File = TypeVar("File", bound=MadeFile)
@@ -241,91 +236,18 @@ class HeldFolder:
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
-class CallerFiles:
-    """The folder with the files of a caller's model, the same for every pass while the content of the model is the same."""
+class KeptFiles:
+    """The folder with the files of a caller's model, for passes that follow each other while the caller cannot change it."""
 
     def __init__(self) -> None:
-        self._content: Content | None = None
+        self._model: object = None
         self._held: HeldFolder | None = None
 
-    @contextmanager
-    def folder_of(self, model: object, prefix: str) -> Iterator[Path]:
-        """Yield a folder for the files of a model, which exists within the context.
-
-        A loaded model holds such a context and never leaves it.
-        """
-        content = Content.of(model)
-        if content is None or self._held is None or content.digest != self._content.digest:  # type: ignore[union-attr]
-            held = HeldFolder(prefix)
-            self._content, self._held = (None, None) if content is None else (content, held)
-        else:
-            held = self._held
-        yield held.path  # which lives as long as this frame refers to the object
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a model consists of, for comparisons within this process."""
-
-    digest: str
-    """A hash of its attributes and weights, the code of its classes and functions, and the global variables that they read. Modules
-    and what is installed count by their identity."""
-    referenced: Sequence[object]
-    """The objects that count by their identity, which no others may get meanwhile."""
-
-    @classmethod
-    def of(cls, model: object) -> Content | None:
-        """Return the content of a model; None if it has something that cannot be read, such as an open file."""
-        digest = hashlib.sha256()
-        pickler = _ContentPickler(SimpleNamespace(write=digest.update))
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the framework, about its own pickles
-                pickler.dump(model)
-        except Exception:  # any object may refuse, in its own way
-            return None
-        return cls(digest.hexdigest(), pickler.referenced)
-
-
-class _ContentPickler(pickle.Pickler):
-    """Writes what is hashed of objects; nothing can be loaded from it."""
-
-    def __init__(self, file: Any) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.referenced: list[object] = []
-
-    def reducer_override(self, obj: Any) -> Any:
-        """Return how to write an object; NotImplemented: as it is pickled."""
-        if isinstance(obj, type | FunctionType) and getattr(obj, "__module__", None) == "builtins":
-            return NotImplemented
-        if isinstance(obj, type | FunctionType | ModuleType):
-            is_known = any(obj is known for known in self.referenced)
-            self.referenced.append(obj)
-            parts: list[object] = []
-            if not is_known and isinstance(obj, type):
-                parts += [*obj.__bases__, *(value for value in vars(obj).values() if isinstance(value, FunctionType))]
-            elif not is_known and isinstance(obj, FunctionType):
-                parts += self._parts_of(obj)
-            return tuple, ((id(obj), *parts),)
-        if isinstance(obj, ModelFile):
-            return tuple, ((obj.path, obj.channels, *_ingredients({"path": obj.path})),)
-        if is_keras(obj):
-            from sweeprof.backends.keras.private import content_of  # which imports Keras
-
-            return tuple, (content_of(obj),)
-        return NotImplemented
-
-    def _parts_of(self, function: FunctionType) -> list[object]:
-        """Return what a function consists of: its code by its identity and, where it is not installed, the values that it reads."""
-        self.referenced.append(function.__code__)
-        parts: list[object] = [id(function.__code__), function.__defaults__, function.__kwdefaults__]
-        if not function.__code__.co_filename.startswith(INSTALLED):
-            parts += [cell.cell_contents for cell in function.__closure__ or ()]
-            codes = [function.__code__]
-            for code in codes:
-                codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-                parts += [function.__globals__.get(name) for name in code.co_names]
-        return parts
+    def folder_of(self, model: object, prefix: str) -> HeldFolder:
+        """Return the folder of a model; another model's is removed once nothing refers to it."""
+        if self._held is None or self._model is not model:
+            self._model, self._held = model, HeldFolder(prefix)
+        return self._held
 
 
 def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[dict[str, AnyArray]]:
@@ -341,6 +263,14 @@ def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[di
     for begin in range(0, number, size):
         chosen = np.arange(begin, begin + size) % number
         yield {name: array[chosen] for name, array in given.items()}
+
+
+def described(build: Build) -> Mapping[str, object] | None:
+    """Return the config node that ``build`` makes the model from; None for a caller's own model."""
+    if isinstance(build, partial) and build.func is instantiate and len(build.args) == 1:
+        node: Mapping[str, object] = build.args[0]
+        return node
+    return None
 
 
 def run_child(request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
@@ -399,7 +329,7 @@ def is_module(model: object) -> bool:
 def saved_keras(model: Any, folder: Path) -> Mapping[str, object]:
     """Save a caller's Keras model; returns the config node that another process loads it by."""
     path = folder / "model.keras"
-    if not path.exists():  # of the same content
+    if not path.exists():  # for an earlier pass
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Keras's own, about numpy
             model.save(path)
@@ -435,8 +365,8 @@ class Converter(Generic[File]):
     samples: Callable[[int], Inputs | None] | None = None
     """Returns a batch of at most so many samples, channels first as datasets have them, for the ranges of what is quantized; None
     if there are none."""
-    caller_files: CallerFiles = field(default_factory=CallerFiles, kw_only=True)
-    """Where the files of a caller's own model are."""
+    kept: KeptFiles | None = field(default=None, kw_only=True, compare=False)
+    """Where the files of a caller's own model stay; None: each is made for one use."""
 
     # What a format tells
 
@@ -506,17 +436,19 @@ class Converter(Generic[File]):
         node, plain = described(build), self.plain()
         is_file = node is not None and str(node.get("_target_")).startswith("sweeprof.backends.")
         model = build() if node is None or is_file else None  # a file is described without a framework
-        with self.caller_files.folder_of(model, f"sweeprof-{self.NAME}-") as temporary:
-            file = self.given(model)
-            if file is None and node is None:
-                file = plain._of_caller(model, inputs, channel_axis, temporary)
-            elif file is None and node is not None:
-                cache = cache_folder(self.NAME, self.cache) or temporary
-                file = plain._of_node(node, plain.signature(inputs, channel_axis), channel_axis, cache)
-            assert file is not None
-            if plain != self:
-                file = self._lowered(file, channel_axis, temporary)
-            yield file
+        prefix = f"sweeprof-{self.NAME}-"
+        # A loaded model holds this context and never leaves it: the folder lives as long as this frame refers to it.
+        held = HeldFolder(prefix) if self.kept is None or node is not None else self.kept.folder_of(model, prefix)
+        file = self.given(model)
+        if file is None and node is None:
+            file = plain._of_caller(model, inputs, channel_axis, held.path)
+        elif file is None and node is not None:
+            cache = cache_folder(self.NAME, self.cache) or held.path
+            file = plain._of_node(node, plain.signature(inputs, channel_axis), channel_axis, cache)
+        assert file is not None
+        if plain != self:
+            file = self._lowered(file, channel_axis, held.path)
+        yield file
 
     def _of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
         """Return the file of a caller's own model, made where it is not in the folder, which has files of this model only."""
@@ -618,7 +550,7 @@ class Converter(Generic[File]):
 
     def settings(self) -> dict[str, Any]:
         """Return what a file depends on beside the model and its inputs."""
-        names = [field.name for field in fields(self) if field.name not in ("cache", "samples", "caller_files")]
+        names = [field.name for field in fields(self) if field.name not in ("cache", "samples", "kept")]
         return {name: getattr(self, name) for name in names}
 
     def built(self, node: Mapping[str, object]) -> Any:
@@ -941,7 +873,7 @@ class FileBackend(Backend):
     seed: int = field(default=0, init=False)
     expected: Inputs | None = field(default=None, init=False)
     samples: Callable[[int], Inputs | None] | None = field(default=None, init=False)
-    caller_files: CallerFiles = field(default_factory=CallerFiles, init=False, repr=False, compare=False)
+    kept: KeptFiles | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.method()
@@ -959,8 +891,13 @@ class FileBackend(Backend):
     def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
         self.samples = samples
 
-    def forget(self) -> None:
-        self.caller_files = CallerFiles()
+    @contextmanager
+    def keeping_files(self) -> Iterator[None]:
+        self.kept = KeptFiles()
+        try:
+            yield
+        finally:
+            self.kept = None
 
     def converter(self) -> Converter[Any]:
         """Return what makes the files, with the settings of this backend."""

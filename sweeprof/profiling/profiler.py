@@ -347,7 +347,8 @@ class Profiler(Displayed):
         selected = self._selected(name, options)
         if recompute:
             self._forget(name)
-        return self._computed_of([selected])[selected.metric.info.name]
+        with self.session.backend.keeping_files():
+            return self._computed_of([selected])[selected.metric.info.name]
 
     def compute_all(
         self,
@@ -379,17 +380,17 @@ class Profiler(Displayed):
         if recompute:
             for name in chosen:
                 self._forget(name)
-        measurements = self._computed_of(selected)
         definitions, used = {}, {}
         for entry in selected:
             definitions[entry.metric.info.name] = entry.metric.info.definition
             if entry.options:
                 used[entry.metric.info.name] = dict(entry.options)
-        shown = Profile(measurements, self._setup(), definitions, used, self)
-        for name in named_passes(entries):
-            if name not in self._results:
-                self._results[name] = self._run(name)
-            shown._results[name] = self._results[name]
+        with self.session.backend.keeping_files():
+            shown = Profile(self._computed_of(selected), self._setup(), definitions, used, self)
+            for name in named_passes(entries):
+                if name not in self._results:
+                    self._results[name] = self._run(name)
+                shown._results[name] = self._results[name]
         return shown
 
     def _entries(self, metrics: str | Sequence[Entry] | None) -> Sequence[Entry]:
@@ -595,7 +596,6 @@ class Profiler(Displayed):
 
     def _forget(self, name: str) -> None:
         """Drop what was computed of a metric and what its passes saw."""
-        self.session.backend.forget()
         for pass_name in self.metrics[name].passes:
             self._results.pop(pass_name, None)
         self._computed = {key: value for key, value in self._computed.items() if key[0] != name}

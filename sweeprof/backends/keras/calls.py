@@ -28,10 +28,8 @@ from sweeprof.backends import (
     is_tensor,
     with_channels_last,
 )
-from sweeprof.backends import (
-    described as described_builder,
-)
 from sweeprof.backends.keras import private
+from sweeprof.backends.model_files import described as described_builder
 from sweeprof.counting import file_graph, operators
 from sweeprof.counting.file_graph import CallTensor, OperatorCall, itemsize
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost, TensorShapes, together

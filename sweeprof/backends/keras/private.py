@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,8 +22,6 @@ GLOBAL_SEED_GENERATOR = interface("keras.src.random.seed_generator:GLOBAL_SEED_G
 Mish = interface("keras.src.activations.activations:Mish")
 GRAPH_CALLS = (keras.Sequential.call, interface("keras.src.models:Functional.call"))
 """The ``call`` of models that are made of a graph of layers."""
-CHANGED_BY_USE = ("_called", "_jit_compile", "built")
-"""Attributes of a layer that Keras sets when it first calls or saves it."""
 OWN_MODULES = "keras.src."
 """Where Keras defines its classes."""
 
@@ -96,22 +93,6 @@ def own_state(layer: keras.Layer) -> list[keras.Variable]:
 def stored_dtype(variable: keras.Variable) -> str:
     """Return the data type of a variable as it is stored, whatever it is cast to within a layer of mixed precision."""
     return str(attribute(variable, "_dtype"))
-
-
-def content_of(model: keras.Layer) -> tuple[object, ...]:
-    """Return the config of a model, the plain attributes of its layers, which a config need not have, and its weights.
-
-    Raises:
-        Exception: whatever a layer raises that has no config.
-    """
-    layers = []
-    for path, layer in [("", model), *named_layers(model)]:
-        plain = {name: value for name, value in vars(layer).items() if isinstance(value, bool | int | float | str)}
-        for name in CHANGED_BY_USE:
-            plain.pop(name, None)
-        layers.append((path, type(layer), plain))
-    weights = [keras.ops.convert_to_numpy(weight) for weight in model.weights]
-    return json.dumps(keras.saving.serialize_keras_object(model), sort_keys=True), layers, weights
 
 
 def takes_mapping(model: object) -> bool:

@@ -69,7 +69,7 @@ class LitertBackend(FileBackend):
             quantization = "float16"
         elif self.precision == "int8":
             quantization = "dynamic" if self.method() == "dynamic" else "int8"
-        return LitertConverter(self.seed, self.cache, self.samples, quantization, caller_files=self.caller_files)
+        return LitertConverter(self.seed, self.cache, self.samples, quantization, kept=self.kept)
 
     def session_settings(self, device: str) -> InterpreterSettings:
         return InterpreterSettings(self.threads, self.xnnpack)

@@ -55,8 +55,8 @@ class OnnxruntimeBackend(FileBackend):
         return device_names(sum(device.ep_name == "CUDAExecutionProvider" for device in found))
 
     def converter(self) -> Exporter:
-        method, files = self.method(), self.caller_files
-        return Exporter(self.seed, self.cache, self.samples, self.opset, self.precision, method, caller_files=files)
+        method = self.method()
+        return Exporter(self.seed, self.cache, self.samples, self.opset, self.precision, method, kept=self.kept)
 
     def session_settings(self, device: str) -> SessionSettings:
         settings = SessionSettings(self.threads, self.optimization, self.provider, self.arena)

@@ -178,7 +178,7 @@ class OpenvinoBackend(FileBackend):
         storage = self.precision if self.precision in ("fp16", "int8") else "fp32"
         if storage == "int8" and find_spec("nncf") is None:
             raise Unsupported("precision=int8 needs NNCF: pip install 'sweeprof[nncf]'")
-        return OpenvinoConverter(self.seed, self.cache, self.samples, storage, caller_files=self.caller_files)
+        return OpenvinoConverter(self.seed, self.cache, self.samples, storage, kept=self.kept)
 
     def session_settings(self, device: str) -> CompileSettings:
         if self.precision == "bf16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
