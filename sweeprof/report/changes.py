@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -33,7 +33,7 @@ from sweeprof.report.summary import (
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
 from sweeprof.report.view import counted, first_few
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
-from sweeprof.results.differences import Cell, Verdict
+from sweeprof.results.differences import Verdict
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS
 from sweeprof.text import axes_text, one_line
@@ -60,6 +60,8 @@ class SweepChange:
     """With its interval and verdict."""
     reason: str | None = None
     """Code of the verdict's reason."""
+    factor: float | None = None
+    """The value over the other one; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Changes:
     changes: tuple[SweepChange, ...]
     counts: dict[str, int]
     """Verdicts and kinds of changes, how many of each."""
+    combinations: int
+    """How many combinations are in both sweeps."""
     remarks: tuple[str, ...]
     """Conditions, protocol, thresholds, how many tests, and what to expect of them."""
 
@@ -100,7 +104,7 @@ def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
                 kind = "worse"
             now = f"{row.status}: {one_line(row.reason)}" if row.reason else row.status
             changes.append(SweepChange(kind, name, "status", "status", str(row.baseline_status), now))
-        changes += [change for change, _ in figure_changes(new, row, name, titles) if change.kind != "same"]
+        changes += [change for change in figure_changes(new, row, name, titles) if change.kind != "same"]
         counts["same"] += sum(row.cells[i.name].verdict == "same" for i in metrics if i.name in row.cells)
     if new.against is not None:
         for axes in new.against.absent:
@@ -111,13 +115,14 @@ def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
     changes.sort(key=lambda change: KINDS.index(change.kind))
     counts.update(change.kind for change in changes)
     remarks = filter(None, (conditions(new), protocol_text(new, with_intervals=False), tests_text(new)))
-    return Changes(answer(new), tuple(against_lines(new)), tuple(changes), dict(counts), tuple(remarks))
+    matched = sum(row.baseline_id is not None for row in new.rows)
+    return Changes(answer(new), tuple(against_lines(new)), tuple(changes), dict(counts), matched, tuple(remarks))
 
 
 def figure_changes(
     comparison: Comparison, row: Row, name: str, titles: Mapping[MetricInfo, str]
-) -> Iterator[tuple[SweepChange, Cell]]:
-    """Yield each figure of a row that has a verdict, or that is gone since another sweep; with its cell.
+) -> Iterator[SweepChange]:
+    """Yield each figure of a row that has a verdict, or that is gone since another sweep.
 
     Args:
         comparison: of the row.
@@ -140,10 +145,11 @@ def figure_changes(
         value = value_of(row, info.name)
         if value is not None and cell.verdict is not None:
             now, ratio = rounded(value, unit), ratio_text(cell)
-            yield SweepChange(cell.verdict, name, info.name, title, before, now, ratio, cell.verdict_reason), cell
+            factor = cell.ratio if cell.ratio is not None and math.isfinite(cell.ratio) else None
+            yield SweepChange(cell.verdict, name, info.name, title, before, now, ratio, cell.verdict_reason, factor)
         elif value is None and comparison.against is not None:
             # Within a sweep, what one backend reports and another does not is no change.
-            yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}"), cell
+            yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}")
 
 
 _TITLES = {
@@ -165,56 +171,65 @@ def changes_headline(changes: Changes) -> str:
 
 _MOST_REASONS = 3
 """Reasons in the first line of a gate that fails."""
+_LARGEST_FACTOR = 10
+"""Beyond it a percentage says little."""
 
 
 def gate_text(changes: Changes, failing: Sequence[str]) -> str:
     """Return whether a comparison passes that fails on some kinds of changes, and why not; empty if it fails on none.
 
-    E.g. ``FAILED (exit 3): parameters and MACs grew 6 to 25% in 8 combinations; 1 change missing.``
+    E.g. ``FAILED (exit 3): parameters and MACs grew 6 to 25% in all 8 combinations.``
     """
     if not failing:
         return ""
     reasons = []
-    for kind in (kind for kind in KINDS if kind in failing):
-        moved: dict[tuple[str, str], dict[str, float]] = {}
-        """By direction and metric: the change in percent of each combination."""
-        others = []
-        for change in changes.of([kind]):
-            ratio = re.match(r"×([\d.,]+)(?!\S)", change.ratio)
-            percent = 100 * float(ratio[1].replace(",", "")) - 100 if ratio else 0
-            if kind in _UNDECIDED or not percent:
-                others.append(change)
-            else:
-                verb = "grew" if percent > 0 else "fell"
-                moved.setdefault((verb, change.title), {})[change.axes] = abs(percent)
-        # Metrics that changed in the same combinations are one reason.
-        alike: dict[tuple[str, frozenset[str]], list[str]] = {}
-        for (verb, title), figures in moved.items():
-            alike.setdefault((verb, frozenset(figures)), []).append(title)
-        for (verb, names), titles in alike.items():
-            named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-            percents = [percent for title in titles for percent in moved[verb, title].values()]
-            low, high = f"{min(percents):.0f}", f"{max(percents):.0f}"
-            amount = high if low == high else f"{low} to {high}"
-            place = f"{len(names)} combinations" if len(names) > 1 else next(iter(names))
-            reasons.append(f"{named} {verb} {amount}% in {place}")
-        if len(others) == 1:
-            reasons.append(": ".join(filter(None, (others[0].axes, *change_cells(others[0])[1:]))))
-        elif others:
-            reasons.append(f"{len(others)} changes {kind.replace('_', ' ')}")
-    if reasons:
-        shown = "; ".join(reasons[:_MOST_REASONS])
-        if len(reasons) > _MOST_REASONS:
-            shown += f"; and {len(reasons) - _MOST_REASONS} more"
-        return f"FAILED (exit {int(ExitCode.CHANGED)}): {shown}."
-    return f"PASSED: no change {' or '.join(kind.replace('_', ' ') for kind in failing)}."
+    for kind in KINDS:
+        if kind in failing:
+            reasons += _reasons(changes, kind)
+    if not reasons:
+        return f"PASSED: no change {' or '.join(kind.replace('_', ' ') for kind in failing)}."
+    shown = "; ".join(reasons[:_MOST_REASONS])
+    if len(reasons) > _MOST_REASONS:
+        shown += f"; and {len(reasons) - _MOST_REASONS} more"
+    return f"FAILED (exit {int(ExitCode.CHANGED)}): {shown}."
+
+
+def _reasons(changes: Changes, kind: ChangeKind) -> list[str]:
+    """Return what changed so: metrics that changed in the same combinations together, and what has no percentage one by one."""
+    moved: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    """By direction and metric: the change in percent of each combination."""
+    others = []
+    for change in changes.of([kind]):
+        factor = change.factor
+        if factor is None or factor == 1 or factor > _LARGEST_FACTOR or kind in _UNDECIDED:
+            others.append(change)
+        else:
+            moved["grew" if factor > 1 else "fell", change.title][change.axes] = 100 * abs(factor - 1)
+    alike: defaultdict[tuple[str, frozenset[str]], list[str]] = defaultdict(list)
+    for (verb, title), figures in moved.items():
+        alike[verb, frozenset(figures)].append(title)
+    reasons = []
+    for (verb, names), titles in alike.items():
+        named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+        percents = [percent for title in titles for percent in moved[verb, title].values()]
+        low, high = f"{min(percents):.0f}", f"{max(percents):.0f}"
+        amount = high if low == high else f"{low} to {high}"
+        place = next(iter(names))
+        if len(names) > 1:
+            place = f"{'all ' if len(names) == changes.combinations else ''}{len(names)} combinations"
+        reasons.append(f"{named} {verb} {amount}% in {place}")
+    if len(others) == 1:
+        reasons.append(": ".join(filter(None, (others[0].axes, *change_cells(others[0])[1:]))))
+    elif others:
+        reasons.append(f"{len(others)} changes {kind.replace('_', ' ')}")
+    return reasons
 
 
 def grouped(changes: Sequence[SweepChange]) -> list[SweepChange]:
     """Return the changes, with the same change of several combinations as one."""
     names: dict[SweepChange, list[str]] = {}
     for change in changes:
-        names.setdefault(replace(change, axes=""), []).append(change.axes)
+        names.setdefault(replace(change, axes="", factor=None), []).append(change.axes)
     found = []
     for change, axes in names.items():
         found.append(replace(change, axes=axes[0] if len(axes) == 1 else f"{len(axes)} combinations"))
@@ -350,13 +365,13 @@ def comparison_markdown(comparison: Comparison, made: Sequence[ReportTable] | No
         count = len(best) + words.best.left_out
         comment.table("Best", _left(*map(sanitised, words.best.head)), best, _MOST, fold=False, count=count)
     titles = {info: metric_title(info, comparison.rows) for info in called_metrics(comparison)}
-    figures: list[tuple[SweepChange, Cell]] = []
+    worse: list[SweepChange] = []
     for row in sorted_rows(comparison):
         found = figure_changes(comparison, row, tell(row.axes), titles)
-        figures += [figure for figure in found if figure[0].kind == "worse"]
-    figures.sort(key=lambda figure: -_size(figure[1]))
-    lines = [list(map(sanitised, change_cells(change)[:-1])) for change in grouped([change for change, _ in figures])]
-    comment.table(f"Worse than {base} ({len(figures)})", _HEAD[:-1], lines, _MOST, fold=False)
+        worse += [change for change in found if change.kind == "worse"]
+    worse.sort(key=lambda change: -_size(change.factor))
+    lines = [list(map(sanitised, change_cells(change)[:-1])) for change in grouped(worse)]
+    comment.table(f"Worse than {base} ({len(worse)})", _HEAD[:-1], lines, _MOST, fold=False)
     _add_failures(comment, comparison)
     for section in sections(comparison):
         listed = [f"- {sanitised(line, 300)}" for line in section.lines]
@@ -413,9 +428,9 @@ def _cells(line: TableRow, table: ReportTable, has_status: bool) -> list[str]:
     return cells
 
 
-def _size(cell: Cell) -> float:
-    """How much worse or better, as a factor of at least 1; rounded, so that what looks equal stays in the order of the tables."""
-    return round(max(cell.ratio, 1 / cell.ratio), 2) if cell.ratio and cell.ratio > 0 else float("inf")
+def _size(factor: float | None) -> float:
+    """How much worse, as a factor of at least 1; rounded, so that what looks equal stays in the order of the tables."""
+    return round(max(factor, 1 / factor), 2) if factor is not None and factor > 0 else math.inf
 
 
 def _explanation(comparison: Comparison) -> str:

@@ -258,38 +258,39 @@ def test_one_change_of_all_combinations_is_one_line() -> None:
     print_changes(changes, "", console(file=out, width=100))
     lines = [line for line in out.getvalue().splitlines() if "200 → 300" in line]
     assert [line.split("  ")[0] for line in lines] == ["4 combinations"]
+    assert gate_text(changes, ["worse"]) == "FAILED (exit 3): parameters grew 50% in all 4 combinations."
     assert markdown_of_changes(changes, "").count("200 → 300") == 1
 
 
 def test_a_gate_that_fails_says_why_in_one_line() -> None:
     """Metrics that changed in the same combinations are one reason; what has no ratio is told or counted."""
 
-    def change(kind: ChangeKind, axes: str, title: str, ratio: str = "", now: str = "there") -> SweepChange:
-        return SweepChange(kind, axes, title, title, "was", now, ratio)
+    def change(kind: ChangeKind, axes: str, title: str, factor: float | None = None, now: str = "there") -> SweepChange:
+        return SweepChange(kind, axes, title, title, "was", now, factor=factor)
 
     several = []
-    for axes, ratio in (("a", "×1.06 [1.05–1.07] worse"), ("b", "×1.25 worse")):
-        several += [change("worse", axes, title, ratio) for title in ("parameters", "MACs")]
+    for axes, factor in (("a", 1.06), ("b", 1.25)):
+        several += [change("worse", axes, title, factor) for title in ("parameters", "MACs")]
     cases = {
         "parameters and MACs grew 6 to 25% in 2 combinations": several,
         "parameters grew 6% in a; throughput fell 20% in a": [
-            change("worse", "a", "parameters", "×1.06 worse"),
-            change("worse", "a", "throughput", "×0.80 [0.79–0.81] worse"),
+            change("worse", "a", "parameters", 1.06),
+            change("worse", "a", "throughput", 0.8),
         ],
         "a: status: was → oom": [change("worse", "a", "status", now="oom")],
         "2 changes worse; c: status: was → gone": [
             change("worse", "a", "status"),
-            change("worse", "b", "latency", "×1.2e+06 worse"),
+            change("worse", "b", "latency", 1.2e6),
             change("missing", "c", "status", now="gone"),
         ],
         "x0 grew 10% in a0; x1 grew 10% in a1; x2 grew 10% in a2; and 2 more": [
-            change("worse", f"a{number}", f"x{number}", "×1.10 worse") for number in range(5)
+            change("worse", f"a{number}", f"x{number}", 1.1) for number in range(5)
         ],
     }
     for reason, found in cases.items():
-        changes = Changes(answer(sample()), (), tuple(found), {"same": 0}, ())
+        changes = Changes(answer(sample()), (), tuple(found), {"same": 0}, 3, ())
         assert gate_text(changes, ["worse", "missing"]) == f"FAILED (exit 3): {reason}."
-    hostile = Changes(answer(sample()), (), (change("worse", "<b>@all|", "x", "×1.10 worse"),), {"same": 0}, ())
+    hostile = Changes(answer(sample()), (), (change("worse", "<b>@all|", "x", 1.1),), {"same": 0}, 3, ())
     assert "<b>" not in markdown_of_changes(hostile, "", ["worse"])
 
 
