@@ -19,7 +19,6 @@ from sweeprof.report.columns import (
     SAMPLES_PER_S,
     STEPS,
     UNCLEAR,
-    all_warnings,
     axis_title,
     baseline_text,
     called_metrics,
@@ -29,12 +28,20 @@ from sweeprof.report.columns import (
 from sweeprof.report.summary import NOISE, candidate_name, combination_namer, headline, percent, same_environment, where
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import counted, first_few
-from sweeprof.results.compared_rows import Comparison, Row, SearchSummary, compared_row, is_training, value_of
-from sweeprof.results.constraints import BATCH_AXIS, best_row, named_metrics, uncertain_selection
+from sweeprof.results.compared_rows import (
+    Comparison,
+    Row,
+    SearchSummary,
+    best_row,
+    compared_row,
+    is_training,
+    value_of,
+)
+from sweeprof.results.constraints import BATCH_AXIS, named_metrics, uncertain_selection
 from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.statistics import MOST_ROUNDS, MOST_SEQUENTIAL_ROUNDS
-from sweeprof.results.verdicts import MIN_ROUNDS, OUTPUT_DIFFERENCE
+from sweeprof.results.verdicts import MIN_ROUNDS
 from sweeprof.text import axis_text, one_line
 
 Confidence = Literal["high", "medium", "low"]
@@ -49,8 +56,6 @@ MOST_CASES = 100
 MOST_EXCEPTIONS = 2
 """Cases that are named one by one."""
 CERTAIN: tuple[Verdict, ...] = ("better", "worse", "same")
-WRONG_OUTPUTS = 0.25
-"""Share of the baseline's largest output: a row whose outputs differ by more computes something else."""
 _SLOWEST_LAYER, _ACCURACY, _PARAMETERS = "layers/slowest_self_s", "quality/accuracy", "params/total"
 
 
@@ -136,7 +141,7 @@ def answer(comparison: Comparison) -> Answer:
     elif comparison.varying_axes() == (BATCH_AXIS,) and any(value_of(row, SAMPLES_PER_S) for row in rows):
         finding = _scaling(comparison, metric)
     else:
-        right = [row for row in rows if not _has_wrong_outputs(comparison, row)]
+        right = [row for row in rows if not comparison.has_wrong_outputs(row)]
         finding, best = _lowest(comparison, metric, right or rows)
     found = _with_confidence(comparison, finding, counts, pairs, best)
     without = _sides_without_results(comparison)
@@ -173,8 +178,7 @@ def best_of_all(comparison: Comparison) -> Row | None:
     metric = _deciding_metric(comparison)
     if metric is None:
         return None
-    rows = [row for row in comparison.rows if not row.misses and not _has_wrong_outputs(comparison, row)]
-    known = [row for row in rows if _value(row, metric) is not None]
+    known = [row for row in comparison.fulfilling() if _value(row, metric) is not None]
     sign = 1 if metric.better == "lower" else -1
     return min(known, key=lambda row: sign * (_value(row, metric) or 0.0), default=None)
 
@@ -205,17 +209,6 @@ def _value(row: Row, metric: MetricInfo) -> float | None:
 def _text(row: Row, metric: MetricInfo) -> str:
     """Return the value of a row with its unit."""
     return value_text(row.cells[metric_of(row, metric)].measurement, with_interval=False)
-
-
-def _has_wrong_outputs(comparison: Comparison, row: Row) -> bool:
-    """True if the outputs of a row are NaN, or far from those of its baseline, which is the same model."""
-    if any(warning.code == "outputs_nan" for warning in all_warnings(row)):
-        return True
-    difference = value_of(row, OUTPUT_DIFFERENCE)
-    if difference is None or MODEL_AXIS in comparison.baseline:
-        return False
-    largest = row.cells[OUTPUT_DIFFERENCE].measurement.detail.get("largest output")
-    return isinstance(largest, int | float) and difference > WRONG_OUTPUTS * largest
 
 
 # Words that several sentences use
@@ -400,7 +393,7 @@ class _Pair:
 
 def _pairs(comparison: Comparison, metric: MetricInfo) -> list[_Pair]:
     """Return the rows with right outputs that have a value of the metric, and whose baseline has one; those without ratio last."""
-    wrong = {row.combination_id for row in comparison.rows if _has_wrong_outputs(comparison, row)}
+    wrong = {row.combination_id for row in comparison.rows if comparison.has_wrong_outputs(row)}
     pairs = []
     for row in comparison.rows:
         cell = row.cells.get(metric_of(row, metric))
@@ -743,9 +736,7 @@ def _fulfilling(comparison: Comparison, metric: MetricInfo | None) -> tuple[str,
     """
     conditions = " and ".join(map(one_line, comparison.constraints))
     total = len(comparison.rows)
-    good = [
-        row for row in comparison.rows if row.has_values and not row.misses and not _has_wrong_outputs(comparison, row)
-    ]
+    good = comparison.fulfilling()
     if not good:
         return f"None of {total} combinations fulfils {conditions}.", None
     fulfil = "fulfils it" if len(good) == 1 else "fulfil it"
@@ -916,7 +907,7 @@ def _confidence(comparison: Comparison, pairs: Sequence[_Pair]) -> tuple[Confide
 
 def _noisy_rows(comparison: Comparison) -> int:
     """Return the number of rows whose times scatter."""
-    return sum(any(warning.code in NOISE for warning in all_warnings(row)) for row in comparison.rows)
+    return sum(any(warning.code in NOISE for warning in row.all_warnings) for row in comparison.rows)
 
 
 def _advice(comparison: Comparison, pairs: Sequence[_Pair]) -> str:  # noqa: PLR0911  # one for each kind of advice

@@ -14,7 +14,6 @@ from sweeprof.results.compared_rows import Comparison, Row, is_training, value_o
 from sweeprof.results.constraints import named_metrics
 from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import FURTHER_TITLES, HEADLINE, Better, Measurement, MetricInfo, Number
-from sweeprof.results.record import Warning
 from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE, REASONS
 from sweeprof.text import axis_number, axis_text, one_line
@@ -54,14 +53,6 @@ def rounds_text(row: Row) -> str:
     """Return the number of measured rounds, e.g. ``2 of 3 rounds``; a row may also be incomplete because of another pass."""
     text = f"{row.rounds_complete} of {row.rounds_planned} rounds"
     return f"{text}, incomplete" if row.is_incomplete and row.rounds_complete == row.rounds_planned else text
-
-
-def all_warnings(row: Row) -> list[Warning]:
-    """Return the warnings of a row, then those of its measurements."""
-    warnings = list(row.warnings)
-    for cell in row.cells.values():
-        warnings += cell.measurement.warnings
-    return warnings
 
 
 def named_text(measurement: Measurement) -> str:

@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any, BinaryIO, Literal
 
 from sweeprof.errors import UserError
-from sweeprof.report.columns import all_warnings
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
@@ -279,7 +278,7 @@ def _problems(row: Row) -> Iterator[dict[str, ColumnValue]]:
         yield {"kind": "failure", "code": row.status, "text": row.reason or "no reason was given"}
     elif row.failures:
         yield {"kind": "failure", "code": "incomplete", "text": row.reason}
-    for warning in dict.fromkeys(all_warnings(row)):
+    for warning in dict.fromkeys(row.all_warnings):
         yield {"kind": "warning", "code": warning.code, "text": warning.text, "advice": warning.advice}
     for miss in row.misses:
         yield {"kind": "disqualified", "text": miss}

@@ -11,7 +11,6 @@ from typing import Any, get_args
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import (
-    all_warnings,
     baseline_text,
     detail_text,
     is_optional,
@@ -97,7 +96,7 @@ class Writer:
                 why[str(place)] = self._reason(reason_of(row, info.name))
         rare: Json = {
             "within": within,
-            "noisy": list(dict.fromkeys(self._reason(one.text) for one in all_warnings(row) if one.code in NOISE)),
+            "noisy": list(dict.fromkeys(self._reason(one.text) for one in row.all_warnings if one.code in NOISE)),
             "warnings": [self._reason(f"{warning.text} → {warning.advice}") for warning in row.warnings],
             "misses": bool(row.misses),
             "incomplete": rounds_text(row) if row.is_incomplete else None,

@@ -12,7 +12,6 @@ from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import (
     MODEL_AXIS,
     UNCLEAR,
-    all_warnings,
     axis_title,
     baseline_text,
     called_metrics,
@@ -359,7 +358,7 @@ def short_notes(comparison: Comparison) -> list[str]:
         by_code[note.code].append(note)
     busy, noisy = by_code.pop("load_high", []), 0
     for row in comparison.rows:
-        noisy += any(warning.code in NOISE for warning in all_warnings(row))
+        noisy += any(warning.code in NOISE for warning in row.all_warnings)
     noise = [note for code in NOISE for note in by_code.pop(code, [])]
     lines = []
     if busy:
@@ -407,7 +406,7 @@ def _missing(comparison: Comparison) -> Iterator[Footnote]:
 
 def _remarks(comparison: Comparison, row: Row, infos: Sequence[MetricInfo]) -> Iterator[tuple[str, str, str]]:
     """Yield code, text and advice of everything that limits the row."""
-    for warning in all_warnings(row):
+    for warning in row.all_warnings:
         yield warning.code, one_line(warning.text), one_line(warning.advice)
     if not row.has_values:
         return

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -20,7 +19,7 @@ from sweeprof.results.files import damaged, read_json, validated
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Status, Stored, Warning, check_version
 from sweeprof.results.statistics import CONFIDENCE, repeated_confidence
-from sweeprof.results.verdicts import MIN_ROUNDS, Pairing, compare_cell
+from sweeprof.results.verdicts import MIN_ROUNDS, OUTPUT_DIFFERENCE, Pairing, compare_cell
 from sweeprof.text import one_line
 
 if TYPE_CHECKING:
@@ -203,6 +202,10 @@ SCHEMA_VERSION = 2
 """Of ``comparison.json``. 1: the first, without a number. 2: what was compared with what, settings, and what qualifies."""
 
 
+WRONG_OUTPUTS = 0.25
+"""Share of the baseline's largest output: a row whose outputs differ by more computes something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row(Displayed):
     """One combination."""
@@ -272,6 +275,14 @@ class Row(Displayed):
     def is_baseline(self) -> bool:
         return self.baseline_id == self.combination_id
 
+    @property
+    def all_warnings(self) -> list[Warning]:
+        """Its own warnings, then those of its measurements."""
+        found = list(self.warnings)
+        for cell in self.cells.values():
+            found += cell.measurement.warnings
+        return found
+
 
 def value_of(row: Row, metric: str) -> Number | None:
     """Return the value of a metric in base units; None if the row has none, or one that is not a finite number."""
@@ -279,6 +290,13 @@ def value_of(row: Row, metric: str) -> Number | None:
     if cell is None or cell.measurement.value is None or not math.isfinite(cell.measurement.value):
         return None
     return cell.measurement.value
+
+
+def best_row(rows: Iterable[Row], metric: str, better: Literal["lower", "higher"]) -> Row | None:
+    """Return the first row with the best value of a metric; None if no row has a value."""
+    known = [row for row in rows if value_of(row, metric) is not None]
+    best = max if better == "higher" else min
+    return best(known, key=lambda row: value_of(row, metric) or 0, default=None)
 
 
 def is_training(row: Row) -> bool:
@@ -418,8 +436,8 @@ class Comparison(Stored):
         if file.is_file():
             comparison = comparison_from(read_json(file))
         else:
-            # By its name, because it is above this package: what the command line looks names up with.
-            reports = import_module("sweeprof.run.reports")
+            from sweeprof.run import reports  # above this package: what the command line looks names up with
+
             place = reports.SweepLocations(Path(output).absolute(), uri or os.environ.get("MLFLOW_TRACKING_URI"))
             found = reports.located(os.fspath(path), place, "path")
             comparison = reports.read_sweep(found, os.fspath(path), "path")
@@ -441,11 +459,25 @@ class Comparison(Stored):
         """The answer in words: what is better, by how much and how sure that is, then how many combinations were measured."""
         return answer_of(self)
 
+    def has_wrong_outputs(self, row: Row) -> bool:
+        """True if the outputs of a row are NaN, or far from those of its baseline, if that is the same model."""
+        if any(warning.code == "outputs_nan" for warning in row.all_warnings):
+            return True
+        difference = value_of(row, OUTPUT_DIFFERENCE)
+        if difference is None or "model" in self.baseline:
+            return False
+        largest = row.cells[OUTPUT_DIFFERENCE].measurement.detail.get("largest output")
+        return isinstance(largest, int | float) and difference > WRONG_OUTPUTS * largest
+
+    def fulfilling(self) -> list[Row]:
+        """Return the rows that have values and right outputs and fulfil the constraints."""
+        return [row for row in self.rows if row.has_values and not row.misses and not self.has_wrong_outputs(row)]
+
     def best(self, metric: str) -> Row:
-        """Return the combination with the best value of a metric, among those that fulfil the constraints of the sweep.
+        """Return the row with the best value of a metric, of those that have right outputs and fulfil the constraints of the sweep.
 
         Raises:
-            UserError: there is no such metric, or it has no better direction, or no such combination has a value.
+            UserError: there is no such metric, or it has no better direction, or no such row has a value.
         """
         infos = {info.name: info for info in self.metrics}
         if metric not in infos:
@@ -453,20 +485,11 @@ class Comparison(Stored):
         better = infos[metric].better
         if better is None:
             raise UserError([Problem("metric", metric, "has no better direction: neither lower nor higher is better.")])
-        best: Row | None = None
-        reasons = []
-        for row in self.rows:
-            value = value_of(row, metric) if row.has_values else None
-            if value is None or row.misses:
-                reasons.append("; ".join(row.misses) or reason_of(row, metric))
-                continue
-            best_value = value_of(best, metric) if best is not None else None
-            if best_value is None or (value < best_value if better == "lower" else value > best_value):
-                best = row
+        best = best_row(self.fulfilling(), metric, better)
         if best is None:
-            message = (
-                f"has no value of a combination that fulfils the constraints: {', '.join(dict.fromkeys(reasons))}."
-            )
+            reasons = [row.reason or "; ".join(row.misses) or reason_of(row, metric) for row in self.rows]
+            told = "; ".join(dict.fromkeys(reasons))
+            message = f"has no value of a combination with right outputs that fulfils the constraints: {told}."
             raise UserError([Problem("metric", metric, message)])
         return best
 

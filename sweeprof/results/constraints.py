@@ -8,7 +8,7 @@ import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -505,10 +505,3 @@ def on_front(rows: Sequence[Row], metrics: Sequence[MetricInfo]) -> set[str]:
             ids.append(row.combination_id)
             points.append(values)
     return {ids[place] for place in dominant(points, [info.better or "lower" for info in metrics])}
-
-
-def best_row(rows: Iterable[Row], metric: str, better: Direction) -> Row | None:
-    """Return the first row with the best value of a metric; None if no row has a value."""
-    known = [row for row in rows if value_of(row, metric) is not None]
-    best = max if better == "higher" else min
-    return best(known, key=lambda row: value_of(row, metric) or 0, default=None)

@@ -36,8 +36,7 @@ from sweeprof.report.csv import axis_columns
 from sweeprof.report.markdown import escaped
 from sweeprof.report.pictures import backend_colours
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
-from sweeprof.results.constraints import best_row
+from sweeprof.results.compared_rows import Comparison, Row, best_row, reason_of, value_of
 from sweeprof.results.environment import user_name
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo
@@ -861,7 +860,7 @@ def best_values(comparison: Comparison) -> dict[str, float]:
     """Return the best value of each metric of the tables among the combinations that fulfil the constraints, by tracked key."""
     found = {}
     keys = tracked_keys(comparison)
-    rows = [row for row in comparison.rows if row.has_values and not row.misses]
+    rows = comparison.fulfilling()
     for info in shown_metrics(comparison):
         if info.better is None or info.name not in keys:
             continue

@@ -510,6 +510,8 @@ def test_outputs_that_are_nan_or_wrong_are_no_case() -> None:
     rows = (*found.rows[:-1], dataclasses.replace(found.rows[-1], warnings=nan))
     finding = answer(dataclasses.replace(found, rows=rows)).finding
     assert finding == "ort is 2.0× faster than torch in 1 of 3 cases; 2 without a result."
+    wrong = dataclasses.replace(found, rows=(rows[0], rows[3], rows[-1]))
+    assert wrong.best("latency/forward") is wrong.rows[0]
     alone = dataclasses.replace(rows[-1], baseline_id=None, baseline_status=None)
     right = dataclasses.replace(rows[0], baseline_id=None, baseline_status=None)
     without = dataclasses.replace(found, baseline={}, rows=(right, alone))
