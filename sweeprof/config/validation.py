@@ -303,10 +303,8 @@ def modes_without_model_problems(configs: Iterable[Json]) -> Iterator[Problem]:
             continue
         what = "the data loader alone, without" if mode == "loading" else "programs, and not"
         for entry in config["metrics"]["select"]:
-            name = str(entry)
-            if isinstance(entry, Mapping):
-                continue
-            if not name.startswith(f"{mode}/"):
+            # A metric with options of its own is checked where it is selected.
+            if not isinstance(entry, Mapping) and not str(entry).startswith(f"{mode}/"):
                 yield Problem("mode", mode, f"measures {what} {entry}: add metrics={mode}.")
                 return
 

@@ -288,7 +288,8 @@ def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
     if info.name in FURTHER_TITLES:
         return FURTHER_TITLES[info.name]
     key = SAMPLES_PER_S if is_throughput(info.name) else info.name
-    return HEADLINE.get(key, one_line(info.name)) + unit_suffix(info.unit)
+    # A number that a program reports has the name that its user gave it.
+    return HEADLINE.get(key, one_line(info.name.removeprefix("command/"))) + unit_suffix(info.unit)
 
 
 def rounds_column() -> Column:

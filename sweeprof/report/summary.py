@@ -114,6 +114,9 @@ def conditions(comparison: Comparison) -> str:
         return ""
     varying, axes, settings = comparison.varying_axes(), comparison.rows[0].axes, comparison.settings
     constant = {axis: axes[axis] for axis in comparison.axes if axis not in varying and axis in axes}
+    if settings.get("mode") == "command":  # a program has no model, data and batches
+        constant = {axis: constant[axis] for axis in constant if axis not in (MODEL_AXIS, "dataset", BATCH_AXIS)}
+        settings = {"device.type": settings.get("device.type", "")}
     device = str(constant.pop("device", settings.get("device.type", "")))
     parts = []
     if device.startswith("cpu"):

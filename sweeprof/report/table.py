@@ -94,7 +94,7 @@ def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
     found: defaultdict[str, list[Row]] = defaultdict(list)
     is_split = _is_split(comparison)
     for row in sorted_rows(comparison):
-        has_own = is_split and MODEL_AXIS in row.axes
+        has_own = is_split and row.axes.get(MODEL_AXIS, "none") != "none"  # a program has no model
         found[axis_text(row.axes[MODEL_AXIS]) if has_own else one_line(comparison.name)].append(row)
     return found
 

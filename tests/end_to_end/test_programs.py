@@ -27,7 +27,7 @@ SPIN = """
 import sys, time
 end = time.process_time() + float(sys.argv[1])
 while time.process_time() < end:
-    pass
+    sum(range(50_000))
 """
 ALLOCATE = """
 import subprocess, sys, time
@@ -65,6 +65,16 @@ def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path
         processor = float(str(values["command/user_time"])) + float(str(values["command/system_time"]))
         assert processor == pytest.approx(statistics.median(users), rel=0.3)
         assert values["command/exit_code"] == 0
+    longest = by_axis(ran, "args.s")[0.3]
+    assert float(str(longest["command/user_time"])) > 2 * float(str(longest["command/system_time"]))
+
+
+def test_a_longer_sleep_takes_so_much_longer_and_nothing_is_said_of_models(called: Command) -> None:
+    ran = called(*SHORT, "backend.command=[sleep, '{args.s}']", "args.s=0.1,0.4")
+    times = {axis: float(str(values["command/time"])) for axis, values in by_axis(ran, "args.s").items()}
+    assert min(times[0.1] - 0.1, times[0.4] - 0.4) >= 0
+    assert times[0.4] - times[0.1] == pytest.approx(0.3, rel=0.15)
+    assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
 
 
 def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Path) -> None:
