@@ -62,7 +62,7 @@ def fake(home: Path) -> sweeprof.Comparison:
         }
         comparison = sweeprof.sweep(AXES, progress=False, **settings)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGURG)] == before
-    assert threading.enumerate() == threads
+    assert set(threading.enumerate()) <= set(threads)  # those of an earlier test may end meanwhile
     assert not GlobalHydra.instance().is_initialized()
     return comparison
 
