@@ -89,7 +89,7 @@ CASES = {
     ),
     "range, choice and glob on the command line": Case(
         *("", f"backend batch_size {THREADS}", [("fake", b, t) for b in (1, 2) for t in (3, 4)]),
-        ("batch_size=range(1,3)", f"{THREADS}=choice(3,4)", "backend=glob(*,exclude=[t*,j*,l*,o*])"),
+        ("batch_size=range(1,3)", f"{THREADS}=choice(3,4)", "backend=glob(*,exclude=[c*,t*,j*,l*,o*])"),
     ),
     "a YAML list in hydra.sweeper.params": Case(
         "hydra: {sweeper: {params: {batch_size: [1, 2], backend.threads: '3,4'}}}",
