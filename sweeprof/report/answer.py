@@ -567,7 +567,7 @@ def _cost(comparison: Comparison, metric: MetricInfo, winner: str) -> str:
         elif name == _PARAMETERS and MODEL_AXIS in comparison.baseline and value > 0 and base > 0 and value != base:
             factor = max(value / base, base / value)
             size = f"{factor:.1f}×" if factor >= FACTOR else f"{100 * abs(value / base - 1):.2g}%"
-            texts.append(f"{size} {'smaller' if value < base else 'larger'}")
+            texts.append(f"{size} {'fewer' if value < base else 'more'} parameters")
     return "".join(f", {text}" for text in texts)
 
 
