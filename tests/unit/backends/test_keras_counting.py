@@ -306,9 +306,9 @@ def test_attention_layers_by_hand(
 
 
 def test_trainable_and_frozen_layers_and_their_state() -> None:
-    parts = [layers.Dense(4, name="dense"), layers.BatchNormalization(name="bn"), layers.Dropout(0.5), layers.Dense(2)]
+    parts = [layers.Dense(4, name="first"), layers.BatchNormalization(name="bn"), layers.Dropout(0.5), layers.Dense(2)]
     model = sequential((4,), *parts)
-    model.get_layer("dense").trainable = False
+    model.get_layer("first").trainable = False
     model.get_layer("bn").trainable = False
     table = complete(model, spec(1, 4))
     bn = rows(table)["bn", 0]
@@ -326,9 +326,9 @@ def test_trainable_and_frozen_layers_and_their_state() -> None:
     ],
 )
 def test_data_types(policy: str, stored: str, compute: str, stored_size: int, size: int) -> None:
-    parts = [layers.Dense(8, dtype=policy, name="dense"), layers.BatchNormalization(dtype=policy), layers.Dense(2)]
+    parts = [layers.Dense(8, dtype=policy, name="first"), layers.BatchNormalization(dtype=policy), layers.Dense(2)]
     table = complete(sequential((4,), *parts), spec(3, 4))
-    dense = rows(table)["dense", 0]
+    dense = rows(table)["first", 0]
     assert (dense.dtypes, dense.params_bytes) == ({stored: 40}, 40 * stored_size)
     assert (dense.output_dtypes, dense.act_bytes) == ((compute,), 3 * 8 * size)
     assert (dense.macs, dense.flops) == (96, 2 * 96 + 24)

@@ -404,9 +404,12 @@ def used(kind: str, folder: Folder, listener: Listener) -> bool:
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param("owner", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")), "mode"]
+    ("kind", "how"),
+    [
+        *((kind, "mode") for kind in ("ray", "http", "database", "baseline")),
+        pytest.param("http", "owner", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")),
+    ],
 )
-@pytest.mark.parametrize("kind", ["ray", "http", "database", "baseline"])
 @pytest.mark.parametrize("command", WORDS)
 def test_no_command_uses_an_address_that_only_the_folder_of_another_user_names(
     command: str, kind: str, how: str, home: Path, listener: Listener
