@@ -102,7 +102,9 @@ def test_the_best_row_fulfils_the_constraints(home: Path, fake: sweeprof.Compari
         assert (best["batch_size"], best["model.fake.step_s"]) == (4, 0.003)
         settings["compare.constraints"] = ["latency/forward > 1"]
         nothing = sweeprof.sweep(AXES, progress=False, **settings)
-        with pytest.raises(sweeprof.UserError, match="has no value of a combination with right outputs that fulfils the constraints"):
+        with pytest.raises(
+            sweeprof.UserError, match="has no value of a combination with right outputs that fulfils the constraints"
+        ):
             nothing.best("latency/forward")
 
 

@@ -436,7 +436,11 @@ TEACHER, STUDENT = model(3.1e-3, 0.9972, 800), model(1e-3, 0.9917, 100)
     [
         (TEACHER, STUDENT, "student is 3.1× faster than teacher, accuracy −0.55 points, 8.0× fewer parameters."),
         (STUDENT, TEACHER, "student is 3.1× faster than teacher, accuracy −0.55 points, 8.0× fewer parameters."),
-        (TEACHER, model(1e-3, 0.9972, 880), "student is 3.1× faster than teacher, the same accuracy, 10% more parameters."),
+        (
+            TEACHER,
+            model(1e-3, 0.9972, 880),
+            "student is 3.1× faster than teacher, the same accuracy, 10% more parameters.",
+        ),
         (
             TEACHER,
             model(1e-3, 0.9972, 100, rounds=1),
