@@ -12,18 +12,34 @@ ON_HOST = Missing("the model runs on the host")
 
 @metric(name="memory/added_bytes", unit="B", better="lower")
 def added(memory: Memory) -> Estimate | Missing:
-    """Memory that the model, one batch and its steps add to a process that has imported and used the framework.
+    """Memory that the model, one batch and its steps add, where it runs, to a process that has imported and used the framework.
 
-    The peak while stepping, without programs and libraries, and without freed memory that the C library keeps.
+    The peak while stepping: on the host without programs and libraries, and without freed memory that the C library keeps; on an
+    accelerator of what the framework's allocator has given away.
     """
     if memory.added_bytes is None:
         return Missing(f"memory: {memory.not_added or 'it was not measured'}")
-    return Estimate(memory.added_bytes, "high-water mark", detail={"total": memory.rss_peak_bytes})
+    total = memory.rss_peak_bytes if memory.device == "cpu" else memory.device_process_bytes
+    detail = {"total": total or f"{memory.device}: {memory.device_reason}"}
+    return Estimate(memory.added_bytes, "high-water mark", detail=detail)
+
+
+@metric(name="memory/process_peak_bytes", unit="B", better="lower")
+def process_peak(memory: Memory) -> Estimate | Missing:
+    """Most memory that the process holds where the model runs: its resident set, or on an accelerator what the driver gave it.
+
+    The framework is included, and an accelerator's context.
+    """
+    if memory.device == "cpu":
+        return rss_peak.function(memory)  # type: ignore[no-any-return]
+    if memory.device_process_bytes is None:
+        return Missing(f"memory: that of the process on {memory.device} is not known: {memory.device_reason}")
+    return Estimate(memory.device_process_bytes, "high-water mark", detail={"host": memory.rss_peak_bytes})
 
 
 @metric(name="memory/rss_peak_bytes", unit="B", better="lower")
 def rss_peak(memory: Memory) -> Estimate:
-    """Peak resident set of a process that only loads the model and steps it, the framework included."""
+    """Peak resident set on the host of a process that only loads the model and steps it, the framework included."""
     detail = {"baseline": memory.rss_baseline_bytes, "loaded": memory.rss_loaded_bytes}
     return Estimate(memory.rss_peak_bytes, "high-water mark", detail=detail)
 

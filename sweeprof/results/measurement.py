@@ -145,6 +145,7 @@ HEADLINE: dict[str, str] = {
     "latency/p99": "p99 latency",
     "latency/backward": "backward",
     "latency/update": "update",
+    "memory/process_peak_bytes": "peak memory",
     "memory/rss_peak_bytes": "peak memory",
     "command/memory": "peak memory",
     "command/user_time": "user time",
