@@ -249,7 +249,7 @@ OF_TRAINING = {
     *("rate/backward_flops_per_s", "rate/flops_per_s_train", "rate/mfu_train"),
 }
 OF_OTHER_TARGETS = {"quality/miou", "quality/mse", "quality/mae", "quality/r2"}
-ELSEWHERE = {"throughput/concurrent", "energy/per_sample", "energy/power"}
+ELSEWHERE = {"throughput/concurrent", *(name for name in builtin_metrics() if name.startswith("energy/"))}
 """Of backends that take several requests, and of hosts with counters of energy."""
 OF_SINGLE_STEPS = {"latency/p90", "latency/p95", "latency/p99"}
 """A sample of a model as small as these is of several steps."""
