@@ -128,6 +128,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
     """Return what sweeprof measures on the device."""
     import sweeprof
     from sweeprof.backends.torch.adapter import TorchBackend
+    from sweeprof.doctor import kernel_times
     from sweeprof.profiling import conformance
 
     protocol = sweeprof.Protocol(min_s=0.02, warmup_s=0.0)
@@ -152,6 +153,10 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         return y + 1
 
     step(x.to(NAME))
+    place, before = torch.device(NAME), torch.accelerator.memory_allocated()
+    torch.accelerator.reset_peak_memory_stats(place)
+    kernel = kernel_times({"device": NAME, "size": 64, "seconds": 0.02})
+    kernel_bytes = torch.accelerator.max_memory_allocated(place) - before
     return {
         "devices": TorchBackend().devices(),
         "times": times,
@@ -166,6 +171,8 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         "device_times": [row.device_self_s for row in operators.rows],
         "layers": layers.forward_covered,
         "conformance": conformance.answers(NAME),
+        "kernel": kernel,
+        "kernel_bytes": kernel_bytes,
     }
 
 

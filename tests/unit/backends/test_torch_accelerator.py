@@ -99,6 +99,13 @@ def test_times_of_layers_and_operators(seen: Any) -> None:
 
 @pytest.mark.slow
 @on_the_simulated_device
+def test_the_doctors_kernel_runs_on_the_device(seen: Any) -> None:
+    assert seen["kernel"]["median"] > 0
+    assert seen["kernel_bytes"] == 2 * 4 * 64 * 64  # the matrix and its product
+
+
+@pytest.mark.slow
+@on_the_simulated_device
 def test_the_doctors_checks_pass(seen: Any) -> None:
     found = {name: outcome for name, (outcome, _) in seen["conformance"].items()}
     texts = {name: text for name, (_, text) in seen["conformance"].items()}
