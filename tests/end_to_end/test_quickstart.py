@@ -27,7 +27,8 @@ POINTS = set(itertools.product(("lenet5", "mlp", "digits_resnet"), ("torch", "te
 FIRST = {"model": "mlp", "backend": "torch", "device": "cpu", "batch_size": 1}
 AXES = ["model", "backend", "batch_size"]
 NOT_OF_INFERENCE = """
-latency/iteration generation/time_to_first_token generation/time_per_token generation/latency generation/decode_throughput
+latency/iteration latency/backward latency/update generation/time_to_first_token generation/time_per_token
+generation/latency generation/decode_throughput generation/kv_cache_bytes
 """.split()
 METRICS = """
 latency/forward latency/per_sample latency/first_step throughput/samples_per_s memory/added_bytes memory/process_peak_bytes
