@@ -149,6 +149,9 @@ def added_memory(session: Session, backend: Backend) -> tuple[int | None, str | 
     """
     if not session.owns_process:
         return None, "it is that of a whole process"
+    device = session.device_name()
+    if device != "cpu" and not backend.has("allocation_meter"):
+        return None, f"this backend does not tell what its allocator gives away on {device}"
 
     def on_host() -> int:
         session.set_up()
@@ -166,14 +169,14 @@ def added_memory(session: Session, backend: Backend) -> tuple[int | None, str | 
     def on_device() -> int:
         session.set_up()
         inputs = session.inputs()
-        meter = backend.allocation_meter(session.device_name())
+        meter = backend.allocation_meter(device)
         # What the framework allocates once, such as the workspaces of its libraries.
         _peak_of_steps(session, inputs, meter.reset_peak, meter.peak)
         gc.collect()
         baseline = meter.current()
         return _peak_of_steps(session, inputs, meter.reset_peak, meter.peak) - baseline
 
-    return in_child(on_host if session.device_name() == "cpu" else on_device)
+    return in_child(on_host if device == "cpu" else on_device)
 
 
 def _peak_of_steps(session: Session, inputs: Inputs, reset_peak: Callable[[], object], peak: Callable[[], int]) -> int:
