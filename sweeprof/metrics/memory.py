@@ -40,7 +40,7 @@ def process_peak(memory: Memory) -> Estimate | Missing:
 
 @metric(name="memory/rss_peak_bytes", unit="B", better="lower")
 def rss_peak(memory: Memory) -> Estimate:
-    """Peak resident set on the host of a process that only loads the model and steps it, the framework included."""
+    """Peak resident set of a process that only loads the model and steps it, the framework included."""
     detail = {"baseline": memory.rss_baseline_bytes, "loaded": memory.rss_loaded_bytes}
     return Estimate(memory.rss_peak_bytes, "high-water mark", detail=detail)
 

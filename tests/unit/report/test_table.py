@@ -59,8 +59,16 @@ def test_a_value_that_one_measured_row_lacks_is_not_constant() -> None:
 def test_the_memory_of_a_device_is_shown_and_not_that_of_its_host() -> None:
     names = ("process_peak", "rss_peak", "added")
     metrics: dict[str, tuple[str, Better]] = {f"memory/{name}_bytes": ("B", "lower") for name in names}
-    on_gpu = {"memory/process_peak_bytes": 600, "memory/rss_peak_bytes": 3000, "memory/added_bytes": 90}
-    on_host = {"memory/process_peak_bytes": 700, "memory/rss_peak_bytes": 700, "memory/added_bytes": 80}
+    on_gpu: dict[str, Number] = {
+        "memory/process_peak_bytes": 600,
+        "memory/rss_peak_bytes": 3000,
+        "memory/added_bytes": 90,
+    }
+    on_host: dict[str, Number] = {
+        "memory/process_peak_bytes": 700,
+        "memory/rss_peak_bytes": 700,
+        "memory/added_bytes": 80,
+    }
     table = tables(build([{"device": "cpu"}, {"device": "cuda"}], metrics, [on_host, on_gpu]))[0]
     assert shown(table).count("peak memory ↓") == 1
     assert column(table, "peak memory ↓") == ["700 B", "600 B"]
