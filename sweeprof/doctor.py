@@ -12,9 +12,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypedDict, cast
@@ -27,6 +28,7 @@ from scipy import special
 from sweeprof.backends import missing_package
 from sweeprof.config.validation import FRAMEWORK_EXTRAS, Extra
 from sweeprof.errors import UserError, WorkerError, choice_problem, nearest
+from sweeprof.measuring import nvml
 from sweeprof.paths import conf_folder
 from sweeprof.plan.plan import environment as environment_of
 from sweeprof.processes import NoAnswer, call, child_environment
@@ -151,6 +153,11 @@ def gpus(root: Path = environment.ROOT) -> Iterator[Finding]:
     gpus = environment.gpus(root)
     for number, gpu in enumerate(gpus):
         yield known("GPUs", f"{number}", f"{gpu.model} ({gpu.uuid})")
+        state = nvml.state_of(gpu.uuid)
+        text = None
+        if "reason" not in state:
+            text = f"driver {state.get('driver')}, {state.get('power_limit_w')} W, up to {state.get('most_sm_mhz')} MHz"
+        yield known("GPUs", f"{number}: management library", text, state.get("reason", ""))
     if not gpus:
         yield known("GPUs", "NVIDIA", None, "no driver lists any")
 
@@ -175,8 +182,8 @@ def interference(seconds: float = LOOK_S) -> Iterator[Finding]:
 # ----------------------------------------------------------------------------------------------------------------------
 # The clock, and how much the time of the same work varies: within a process, and from one process to the next
 
-SIZE = 192
-"""Of the square matrices that are multiplied: about a millisecond's work on one thread."""
+SIZE, DEVICE_SIZE = 192, 2048
+"""Of the square matrices that are multiplied: about a millisecond's work on one thread, and on an accelerator."""
 COARSE_S = 1e-6
 NOISY = 0.05
 """Between processes: the threshold of the default protocol."""
@@ -219,43 +226,49 @@ def clock(root: Path = environment.ROOT) -> Iterator[Finding]:
     yield source
 
 
-def measured(processes: int, seconds: float) -> Noise:
-    """Return the noise of ``processes`` fresh processes one after the other, each of which works for ``seconds``."""
-    question = {"seconds": seconds}
+def measured(processes: int, seconds: float, device: str = "cpu") -> Noise:
+    """Return the noise of ``processes`` fresh processes one after the other, each of which works for ``seconds`` on a device."""
+    question = {"seconds": seconds, "device": device, "size": SIZE if device == "cpu" else DEVICE_SIZE}
     results = [call("sweeprof.doctor:kernel_times", question, child_environment({}), CHILD_S) for _ in range(processes)]
     return Noise([result["median"] for result in results], [result["spread"] for result in results])
 
 
-def noise(processes: int, seconds: float, protocols: Mapping[str, Protocol]) -> Iterator[Finding]:
-    """Measure the noise of this machine; yield it and what it means."""
+def noise(processes: int, seconds: float, protocols: Mapping[str, Protocol], device: str = "cpu") -> Iterator[Finding]:
+    """Measure the noise of this machine, or of one of its accelerators; yield it and what it means."""
     try:
-        seen = measured(processes, seconds)
+        seen = measured(processes, seconds, device)
     except (OSError, WorkerError) as error:
-        yield known("Noise", "between processes", None, f"a process of the measurement failed: {error}")
+        yield known(_noise_of(device), "between processes", None, f"a process of the measurement failed: {error}")
         return
-    yield from meaning(seen, protocols)
+    yield from meaning(seen, protocols, device)
 
 
-def meaning(seen: Noise, protocols: Mapping[str, Protocol]) -> Iterator[Finding]:
+def _noise_of(device: str) -> str:
+    return "Noise" if device == "cpu" else f"Noise of {device}"
+
+
+def meaning(seen: Noise, protocols: Mapping[str, Protocol], device: str = "cpu") -> Iterator[Finding]:
     """Yield the differences that each protocol can resolve with the measured noise."""
-    count = len(seen.medians)
-    yield known("Noise", "within a process", f"{seen.within:.1%} (interquartile range over median)")
+    count, section = len(seen.medians), _noise_of(device)
+    yield known(section, "within a process", f"{seen.within:.1%} (interquartile range over median)")
     text = f"{seen.between:.1%} (standard deviation of {count} processes' medians)"
-    between = known("Noise", "between processes", text)
+    between = known(section, "between processes", text)
     if seen.between > NOISY:
         advice = Advice("see Load and Processor; or interleave the samples", "protocol.interleave=samples")
+        if device.partition(":")[0] in nvml.CUDA_DEVICES:
+            advice = Advice("fix the GPU's clock, at one that it can keep", "sudo nvidia-smi --lock-gpu-clocks=MHZ")
         between = dataclasses.replace(between, advice=advice, distorts=True)
     yield between
     for name, protocol in protocols.items():
         rounds, threshold = protocol.rounds, protocol.threshold
         if rounds < 2:
-            yield known("Noise", f"protocol={name}", "1 round settles nothing: it does not compare processes")
+            yield known(section, f"protocol={name}", "1 round settles nothing: it does not compare processes")
             continue
         half = settled(rounds, seen.between)
         text = f"{rounds} rounds settle {half:.1%}"
         if threshold is not None:
             text += f"; called better or worse from {threshold + half:.1%}, with its threshold of {threshold:.0%}"
-        yield known("Noise", f"protocol={name}", text)
+        yield known(section, f"protocol={name}", text)
 
 
 def settled(rounds: int, between: float) -> float:
@@ -278,15 +291,22 @@ def protocols() -> dict[str, Protocol]:
 
 
 def kernel_times(question: Mapping[str, Any]) -> dict[str, float]:
-    """Time the kernel in this process for some ``seconds``; return the median and the spread."""
-    matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE))
+    """Time a product of matrices of some ``size`` on a ``device`` in this process for ``seconds``; return median and spread."""
+    size = question["size"]
+    if question["device"] == "cpu":
+        matrix = np.random.default_rng(0).standard_normal((size, size))
+        kernel: Callable[[], object] = partial(np.matmul, matrix, matrix)
+    else:
+        from sweeprof.profiling.conformance import matrix_product  # with the profiler, which the command starts without
+
+        kernel = matrix_product(question["device"], size)
     for _ in range(20):
-        matrix @ matrix
+        kernel()
     samples = []
     end = time.perf_counter() + question["seconds"]
     while time.perf_counter() < end:
         begin = time.perf_counter()
-        matrix @ matrix
+        kernel()
         samples.append(time.perf_counter() - begin)
     return {"median": statistics.median(samples), "spread": spread(samples)}
 
@@ -374,7 +394,7 @@ def missing(name: str, config: Mapping[str, object]) -> Finding | None:
     extra = _extra(config)
     lacking = missing_package(extra.packages)
     if lacking is not None:
-        advice = Advice(f"install {extra.name}", f"pip install 'sweeprof[{extra.name}]'")
+        advice = Advice(f"install {lacking}", f"pip install 'sweeprof[{extra.name}]'")
         return Finding("Backends", name, None, f"{lacking} is not installed", advice)
     if config.get("compile") and shutil.which("g++") is None and shutil.which("clang++") is None:
         advice = Advice("it writes C++ and compiles it", "sudo apt-get install g++")

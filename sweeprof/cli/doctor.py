@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "settings",
         nargs="*",
         metavar="KEY=VALUE",
-        help="device=NAME: also compare what models give on this accelerator, such as device=cuda, with the CPU",
+        help="device=NAME: also compare what models give on this accelerator, such as device=cuda, with the CPU, and measure its "
+        "noise instead of the CPU's",
     )
     parser.add_argument("--quick", action="store_true", help="test no backend, and measure noise briefly")
     parser.add_argument(
@@ -89,7 +90,7 @@ def examine(quick: bool, output: Path, device: str | None = None) -> Iterator[Fi
         yield from doctor.interference()
         yield from doctor.clock()
         processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if quick else (PROCESSES, SECONDS)
-        yield from doctor.noise(processes, seconds, doctor.protocols())
+        yield from doctor.noise(processes, seconds, doctor.protocols(), device or "cpu")
 
 
 def show(found: Sequence[Finding], out: Console) -> None:

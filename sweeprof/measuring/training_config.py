@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from sweeprof.counting.formulas import EVERYTHING, ModuleSelection
 from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources import NEW_TOKENS, OWN_KEYS, argument_problems
 from sweeprof.results.layer_times import Mode
 
@@ -136,6 +137,8 @@ class Work:
     """None: no generation."""
     selection: ModuleSelection = EVERYTHING
     """The modules that are timed, if layers are."""
+    given: Inputs | None = None
+    """The caller's own arguments, of which :attr:`batch` is a copy; None: nobody else has them."""
 
     @property
     def mode(self) -> Mode:

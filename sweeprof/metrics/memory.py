@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sweeprof.metrics.metric import Estimate, Missing, metric
-from sweeprof.passes.energy import Energy
+from sweeprof.passes.energy import GPU_COUNTER, Energy
 from sweeprof.passes.memory import Memory
+from sweeprof.results.measurement import NO_PROCESSOR
 from sweeprof.results.observations import Allocations, bytes_by_kind
 
 ON_HOST = Missing("the model runs on the host")
@@ -12,13 +13,29 @@ ON_HOST = Missing("the model runs on the host")
 
 @metric(name="memory/added_bytes", unit="B", better="lower")
 def added(memory: Memory) -> Estimate | Missing:
-    """Memory that the model, one batch and its steps add to a process that has imported and used the framework.
+    """Memory that the model, one batch and its steps add, where it runs, to a process that has imported and used the framework.
 
-    The peak while stepping, without programs and libraries, and without freed memory that the C library keeps.
+    The peak while stepping: on the host without programs and libraries, and without freed memory that the C library keeps; on an
+    accelerator of what the framework's allocator has given away.
     """
     if memory.added_bytes is None:
         return Missing(f"memory: {memory.not_added or 'it was not measured'}")
-    return Estimate(memory.added_bytes, "high-water mark", detail={"total": memory.rss_peak_bytes})
+    total = memory.rss_peak_bytes if memory.device == "cpu" else memory.device_process_bytes
+    detail = {"total": total or f"{memory.device}: {memory.device_reason}"}
+    return Estimate(memory.added_bytes, "high-water mark", detail=detail)
+
+
+@metric(name="memory/process_peak_bytes", unit="B", better="lower")
+def process_peak(memory: Memory) -> Estimate | Missing:
+    """Most memory that the process holds where the model runs: its resident set, or on an accelerator what the driver gave it.
+
+    The framework is included, and an accelerator's context.
+    """
+    if memory.device == "cpu":
+        return rss_peak.function(memory)  # type: ignore[no-any-return]
+    if memory.device_process_bytes is None:
+        return Missing(f"memory: that of the process on {memory.device} is not known: {memory.device_reason}")
+    return Estimate(memory.device_process_bytes, "high-water mark", detail={"host": memory.rss_peak_bytes})
 
 
 @metric(name="memory/rss_peak_bytes", unit="B", better="lower")
@@ -112,15 +129,51 @@ def _of_device(allocations: Allocations, name: str) -> Estimate | Missing:
 @metric(name="energy/per_sample", unit="J", better="lower")
 def per_sample(energy: Energy, batch_size: int) -> Estimate | Missing:
     """Energy of one step over the batch size, without what the idle machine takes in the same time."""
-    joules = energy.joules_per_step / batch_size
-    if joules <= 0:
-        return Missing(f"the steps took {energy.watts:.3g} W and the idle machine {energy.idle_watts:.3g} W: no more")
-    by_counter = {name: f"{value / energy.seconds:.3g} W" for name, value in energy.joules.items()}
-    detail = {"steps": energy.steps, "seconds": energy.seconds, "idle_watts": energy.idle_watts, **by_counter}
-    return Estimate(joules, "mean", detail=detail)
+    return _beyond_idle(energy, batch_size)
+
+
+@metric(name="energy/per_step", unit="J", better="lower")
+def per_step(energy: Energy) -> Estimate | Missing:
+    """Energy of one forward, training step or generation of the whole batch, without what the idle machine takes."""
+    return _beyond_idle(energy, 1)
+
+
+@metric(name="energy/per_token", unit="J", better="lower")
+def per_token(energy: Energy, batch_size: int) -> Estimate | Missing:
+    """Energy of one generation over its new tokens, those of all sequences, without what the idle machine takes."""
+    if energy.new_tokens is None:
+        return Missing("mode=generation is needed: nothing was generated")
+    return _beyond_idle(energy, batch_size * energy.new_tokens)
 
 
 @metric(name="energy/power", unit="W", better="lower")
 def power(energy: Energy) -> Estimate:
     """Mean power of the processors and the GPU during the steps, that of the idle machine included."""
-    return Estimate(energy.watts, "mean", detail={"idle_watts": energy.idle_watts})
+    by_counter = {name: joules / energy.seconds for name, joules in energy.joules.items()}
+    return Estimate(energy.watts, "mean", detail={"idle": energy.idle_watts, **by_counter, **_not_included(energy)})
+
+
+@metric(name="energy/utilization", unit="ratio", better="higher")
+def utilization(energy: Energy) -> Estimate | Missing:
+    """Share of the time in which the GPU ran a kernel, as its driver samples it; the mean during the steps."""
+    if not any(name.startswith(GPU_COUNTER) for name in energy.joules):
+        return ON_HOST
+    if energy.utilization is None:
+        return Missing("energy: NVML does not tell the utilization")
+    return Estimate(energy.utilization, "mean")
+
+
+def _beyond_idle(energy: Energy, parts: int) -> Estimate | Missing:
+    """Return the energy of one of so many equal parts of a step."""
+    joules = energy.joules_per_step / parts
+    if joules <= 0:
+        return Missing(f"the steps took {energy.watts:.3g} W and the idle machine {energy.idle_watts:.3g} W: no more")
+    detail: dict[str, object] = {"steps": energy.steps}
+    for name, total in energy.joules.items():
+        idle = energy.idle_joules[name] / energy.idle_seconds * energy.seconds
+        detail[name] = (total - idle) / energy.steps / parts
+    return Estimate(joules, "mean", detail={**detail, **_not_included(energy)})
+
+
+def _not_included(energy: Energy) -> dict[str, object]:
+    return {} if energy.no_processor is None else {NO_PROCESSOR: energy.no_processor}

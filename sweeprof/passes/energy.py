@@ -2,29 +2,34 @@
 
 That of the idle machine is measured, too: a metric subtracts it.
 
-Sources: Linux, Documentation/power/powercap/powercap.rst; NVML, nvmlDeviceGetTotalEnergyConsumption.
+Source: Linux, Documentation/power/powercap/powercap.rst.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.nvml import CUDA_DEVICES, Gpu
 from sweeprof.passes.memory import whole_step
 from sweeprof.passes.registry import Pass, Session
 from sweeprof.results.record import Stored
 
 POWERCAP = "SWEEPROF_POWERCAP"
 """Environment variable: the folder of the kernel's powercap, where it is not ``/sys/class/powercap``, as in some containers."""
+GPU_COUNTER = "GPU"
+"""The first word of the name of a GPU's counter."""
 RAPL_UPDATE_S, NVML_UPDATE_S = 0.001, 0.1
 """Seconds between updates of the counters."""
+UTILIZATION_S = 0.5
+"""Seconds between readings of the utilization, which NVML averages over at most a second."""
 UPDATES = 100
 """Updates that a measurement lasts at least: its ends are then known to within 1%."""
 
@@ -67,6 +72,12 @@ class Energy(Stored):
     """Of the steps together, by the name of the counter."""
     idle_seconds: float
     idle_joules: Mapping[str, float]
+    no_processor: str | None = None
+    """Why the processors of the host are not among the counters; None if they are."""
+    utilization: float | None = None
+    """Of the GPU during the steps, the share of the time in which a kernel was running; None: there is none, or it is unknown."""
+    new_tokens: int | None = None
+    """Of each sequence in a step; None: nothing was generated."""
 
     @property
     def idle_watts(self) -> float:
@@ -83,17 +94,29 @@ class Energy(Stored):
         return (self.watts - self.idle_watts) * self.seconds / self.steps
 
 
-def counters(device: str) -> list[Counter]:
-    """Return the counters of this host's processors, and of the GPU that ``device`` names.
+@contextmanager
+def counters(device: str) -> Iterator[tuple[list[Counter], str | None, Callable[[], float] | None]]:
+    """Within the context: the counters of this host's processors and of the GPU that ``device`` names, if it is one.
+
+    With them come the reason why the processors are not among them, None if they are, and what returns the utilization of the GPU.
 
     Raises:
-        Unsupported: the host does not provide one of them, with the reason.
+        Unsupported: what the model runs on has no counter, with the reason.
     """
     kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
+    if kind != "cpu" and kind not in CUDA_DEVICES:
         raise Unsupported(f"{device}: only the energy of CPUs and of NVIDIA GPUs is read")
-    processors = rapl_counters(Path(os.environ.get(POWERCAP) or "/sys/class/powercap"))
-    return processors if kind == "cpu" else [*processors, gpu_counter(device)]
+    powercap = Path(os.environ.get(POWERCAP) or "/sys/class/powercap")
+    if kind == "cpu":
+        yield rapl_counters(powercap), None, None
+        return
+    with closing(Gpu(device)) as gpu:
+        found, reason = [Counter(f"{GPU_COUNTER} {gpu.token}", gpu.joules, NVML_UPDATE_S)], None
+        try:
+            found += rapl_counters(powercap)
+        except Unsupported as error:
+            reason = str(error)
+        yield found, reason, gpu.utilization
 
 
 def rapl_counters(powercap: Path) -> list[Counter]:
@@ -130,38 +153,13 @@ def _rapl_counter(zone: Path, name: str) -> Counter:
         raise Unsupported(f"the energy counter cannot be read: {file} needs root, or 'sudo chmod o+r {file}'") from None
 
 
-def gpu_counter(device: str, library: Any = None) -> Counter:
-    """Return the counter of an NVIDIA GPU.
-
-    Args:
-        device: as torch calls it: ``cuda`` or ``cuda:1``.
-        library: NVML's; None: that of the package ``nvidia-ml-py``.
-
-    Raises:
-        Unsupported: the package or the driver is missing, or the GPU has no such counter.
-    """
-    try:
-        nvml = library or import_module("pynvml")
-    except ImportError:
-        raise Unsupported("the energy of the GPU comes from NVML: pip install nvidia-ml-py") from None
-    number = int(device.partition(":")[2] or 0)
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    token = visible[number] if number < len(visible) else str(number)
-    try:
-        nvml.nvmlInit()
-        is_number = token.isdigit()
-        handle = nvml.nvmlDeviceGetHandleByIndex(int(token)) if is_number else nvml.nvmlDeviceGetHandleByUUID(token)
-        return Counter(f"GPU {token}", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3, NVML_UPDATE_S)
-    except nvml.NVMLError as error:
-        raise Unsupported(f"the GPU does not provide its energy: NVML: {error}") from None
-
-
 def measured(
     step: Callable[[], object],
     meters: Sequence[Counter],
     least_s: float,
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
+    utilization: Callable[[], float] | None = None,
 ) -> Energy:
     """Return the energy of repeated steps, between two halves of idle time that last as long together.
 
@@ -169,6 +167,7 @@ def measured(
         step: returns when its work is done.
         meters: the counters to read.
         least_s: the shortest duration, longer where a counter is updated seldom.
+        utilization: reads that of a GPU, which is done twice a second; None: there is none.
         now: a clock in seconds.
         sleep: waits for so many seconds.
     """
@@ -185,15 +184,22 @@ def measured(
 
     idle()
     begin, opened, steps = now(), _read(meters), 0
+    busy: list[float] = []
     while True:
         step()
         steps += 1
         values, ended = _read(meters), now()  # after each step, so that a counter starts again once at most in between
+        if utilization is not None and ended - begin >= UTILIZATION_S * (len(busy) + 1):
+            try:
+                busy.append(utilization())
+            except Unsupported:
+                utilization = None
         if ended - begin >= duration:
             break
     idle()
     joules = {name: values[name] - opened[name] for name in values}
-    return Energy(steps, ended - begin, joules, idle_seconds, idle_joules)
+    found = Energy(steps, ended - begin, joules, idle_seconds, idle_joules)
+    return replace(found, utilization=statistics.fmean(busy) if busy else None)
 
 
 def _read(meters: Sequence[Counter]) -> dict[str, float]:
@@ -202,15 +208,20 @@ def _read(meters: Sequence[Counter]) -> dict[str, float]:
 
 def run(session: Session, _: Backend) -> Energy:
     """Return the energy of steps that last as long as a round of timing, after as much warming up."""
-    meters = counters(session.device_name())  # before a model is loaded for nothing
     protocol = session.protocol
-    with session.working() as (model, work), whole_step(session, model, work) as step:
+    with (
+        counters(session.device_name()) as (meters, no_processor, utilization),  # before a model is loaded for nothing
+        session.working() as (model, work),
+        whole_step(session, model, work) as step,
+    ):
         clock = model.clock()
         begin, steps = clock.now(), 0
         while steps < protocol.warmup_steps or clock.now() - begin < protocol.warmup_s:
             step()
             steps += 1
-        return measured(step, meters, protocol.min_s)
+        found = measured(step, meters, protocol.min_s, utilization=utilization)
+    new_tokens = session.generation_config.new_tokens if session.mode == "generation" else None
+    return replace(found, no_processor=no_processor, new_tokens=new_tokens)
 
 
 PASS = Pass(name="energy", order=127, run=run, read=Energy.from_dict, kind="once", is_exclusive=True)

@@ -1,4 +1,4 @@
-"""Resident memory of a process that does nothing but load the model and step it."""
+"""Memory of a process that does nothing but load the model and step it: its resident set, and that of an accelerator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,7 +18,7 @@ from sweeprof.backends import Backend, LoadedModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import timing
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.process_memory import MemoryMeter
+from sweeprof.measuring.nvml import Gpu
 from sweeprof.measuring.timing import FusedStep
 from sweeprof.measuring.training_config import Work
 from sweeprof.passes.registry import Pass, Session
@@ -63,6 +63,8 @@ def _measure_and_exit(measure: Callable[[], int], writing: int, parent: int) -> 
     try:
         die_with(parent)
         value = measure()
+    except Unsupported as error:
+        reason = str(error)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
     os.write(writing, json.dumps([value, reason]).encode())
@@ -82,7 +84,7 @@ MEMORY_STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Memory(Stored):
-    """Resident set of a process that did nothing but load the model and step it; bytes."""
+    """Memory of a process that did nothing but load the model and step it; bytes, of the host unless stated."""
 
     rss_baseline_bytes: int
     """Before the model was built."""
@@ -94,10 +96,16 @@ class Memory(Stored):
     rss_stepping_bytes: int
     """Highest during stepping alone."""
     added_bytes: int | None = None
-    """Most memory while stepping, above that of the same process without the model and its batch but with everything that the
-    framework had made for them, and without programs and libraries; None: not measured."""
+    """Most memory of :attr:`device` while stepping, above that of the same process without the model and its batch but with
+    everything that the framework had made for them, and without programs and libraries; None: not measured."""
     not_added: str | None = None
     """Why it was not measured."""
+    device: str = "cpu"
+    """The device that the model ran on, e.g. ``cuda:0``."""
+    device_process_bytes: int | None = None
+    """Memory of an accelerator that the process held after the steps, as the driver sees it; None: on the host, or unknown."""
+    device_reason: str | None = None
+    """Why that of an accelerator is unknown."""
 
 
 def run(session: Session, backend: Backend) -> Memory:
@@ -119,46 +127,68 @@ def run(session: Session, backend: Backend) -> Memory:
             for _ in range(MEMORY_STEPS):
                 step()
         stepping = meter.rss_peak()
-        return Memory(baseline, loaded, max(highest, stepping), MEMORY_STEPS, stepping, added, not_added)
+        device = session.device_name()
+        on_device, reason = None, None
+        if device != "cpu":
+            # Frameworks keep what they have got from the driver, so that it is most at the end.
+            try:
+                with closing(Gpu(device)) as gpu:
+                    on_device = gpu.own_bytes()
+            except Unsupported as error:
+                reason = str(error)
+        peak = max(highest, stepping)
+        return Memory(baseline, loaded, peak, MEMORY_STEPS, stepping, added, not_added, device, on_device, reason)
 
 
 def added_memory(session: Session, backend: Backend) -> tuple[int | None, str | None]:
-    """Return what the model and its step add to a process that has the framework, or why that was not measured.
+    """Return what the model and its step add, where it runs, to a process that has the framework, or why that was not measured.
 
-    It is measured in a child of this process, where freed memory leaves the resident set at once: with the usual settings the C
-    library keeps some of it, more or less by chance, which belongs in the total only.
+    It is measured in a child of this process. On the host freed memory leaves the resident set at once there: with the usual
+    settings the C library keeps some of it, more or less by chance, which belongs in the total only. On an accelerator it is what
+    the framework's allocator has given away.
     """
     if not session.owns_process:
         return None, "it is that of a whole process"
     device = session.device_name()
-    if device != "cpu":
-        return None, f"the model is on {device}: memory/cuda_allocated_peak_bytes is its memory there"
+    if device != "cpu" and not backend.has("allocation_meter"):
+        return None, f"this backend does not tell what its allocator gives away on {device}"
 
-    def measured() -> int:
+    def on_host() -> int:
         session.set_up()
         inputs = session.inputs()
         meter = backend.memory_meter()
         meter.give_back_freed()
         meter.own()  # from here on, files that are mapped are the model's
-        _peak_of_steps(session, inputs, meter)  # what the framework makes once: kernels, pools of threads, late imports
+        # What the framework makes once: kernels, pools of threads, late imports.
+        _peak_of_steps(session, inputs, meter.reset_peak, meter.own_peak)
         gc.collect()
         meter.give_back_freed()
         baseline = meter.own()
-        return _peak_of_steps(session, inputs, meter) - baseline
+        return _peak_of_steps(session, inputs, meter.reset_peak, meter.own_peak) - baseline
 
-    return in_child(measured)
+    def on_device() -> int:
+        session.set_up()
+        inputs = session.inputs()
+        meter = backend.allocation_meter(device)
+        # What the framework allocates once, such as the workspaces of its libraries.
+        _peak_of_steps(session, inputs, meter.reset_peak, meter.peak)
+        gc.collect()
+        baseline = meter.current()
+        return _peak_of_steps(session, inputs, meter.reset_peak, meter.peak) - baseline
+
+    return in_child(on_host if device == "cpu" else on_device)
 
 
-def _peak_of_steps(session: Session, inputs: Inputs, meter: MemoryMeter) -> int:
-    """Return the most that this process takes in the steps after the first, without programs and libraries."""
+def _peak_of_steps(session: Session, inputs: Inputs, reset_peak: Callable[[], object], peak: Callable[[], int]) -> int:
+    """Return the most that this process takes, by its ``peak``, in the steps after the first."""
     with session.loaded() as model:
         work = session.work(model, inputs)
         with whole_step(session, model, work) as step:
             step()
-            meter.reset_peak()
+            reset_peak()
             for _ in range(MEMORY_STEPS):
                 step()
-        return meter.own_peak()
+        return peak()
 
 
 @contextmanager

@@ -192,6 +192,20 @@ CHECKS: Mapping[str, Callable[[str], str]] = {
 """Each returns what was found, or raises :class:`Failed`, or :class:`Unsupported` with the reason."""
 
 
+def matrix_product(device: str, size: int) -> Callable[[], object]:
+    """Return a function that multiplies two square matrices on an accelerator, and returns when it has done so."""
+    import torch
+
+    left = torch.linspace(-1, 1, size * size).reshape(size, size).to(device)
+    product = torch.empty_like(left)
+
+    def run() -> None:
+        torch.mm(left, left, out=product)
+        torch.accelerator.synchronize(device)
+
+    return run
+
+
 def answers(device: str) -> dict[str, tuple[str, str]]:
     """Return by the name of a check ``passed``, ``failed`` or ``not possible``, and what was found or the reason."""
     found: dict[str, tuple[str, str]] = {}

@@ -19,6 +19,7 @@ from sweeprof.datasets.collate import TARGETS, is_ids
 from sweeprof.datasets.source import check_ids, checked_split, not_finite
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, Workload, workload_of
+from sweeprof.measuring.training_config import Work
 from sweeprof.nested import named_leaves, package_of
 from sweeprof.passes.registry import Built, Session, Strict, passes
 from sweeprof.results.layer_times import Mode
@@ -354,6 +355,9 @@ class LiveSession(Session):
             raise Unsupported("the model is on the meta device: it has no weights to run with")
         with Session.loaded(self) as model:
             yield model
+
+    def work(self, model: LoadedModel, inputs: Inputs) -> Work:
+        return replace(Session.work(self, model, inputs), given=inputs)
 
     def labelled(self) -> Iterator[tuple[Inputs, object]]:
         for inputs, targets in self.batches.labelled("test"):

@@ -687,7 +687,9 @@ def _other_metrics(comparison: Comparison, metric: MetricInfo) -> list[str]:
         title = metric_title(info, comparison.rows)
         found = [cell for cell in cells if cell.verdict == "worse"]
         ratios = {cell.ratio for cell in found}
-        apart_count = sum(cell.verdict_reason in ("different_data", "different_unit") for cell in cells)
+        apart_count = sum(
+            cell.verdict_reason in ("different_data", "different_unit", "different_counters") for cell in cells
+        )
         if found:
             ratio = ratios.pop() if len(ratios) == 1 else None
             amount = ""

@@ -207,6 +207,8 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
     known = {info.name: info for info in comparison.metrics if _any(comparison.rows, info.name)}
     if "compute/macs_per_sample" in known:
         known.pop("compute/macs", None)  # the same figure times the batch size
+    if "memory/process_peak_bytes" in known:
+        known.pop("memory/rss_peak_bytes", None)  # the same figure, or that of the host beside an accelerator
     headline = [name for name in HEADLINE if name in known]
     own = [name for name in known if _is_own(name)]
     further = [name for name in known if name not in headline and name not in own]

@@ -353,6 +353,7 @@ _AGAINST_TIME = (
     "memory/cuda_allocated_peak_bytes",
     "memory/alloc_peak_bytes",
     "memory/added_bytes",
+    "memory/process_peak_bytes",
     "memory/rss_peak_bytes",
     "params/total",
     "compute/macs_per_sample",

@@ -151,6 +151,10 @@ def key_of(environments: Iterable[Mapping[str, object]]) -> Json:
             ("governor", cpu.get("governor")),
             ("GPUs", environment.get("gpus")),
         ]
+        gpu = _part(environment, "gpu")  # which trials on a CPU, with which those on a GPU are compared, do not have
+        for name, part in (("GPU driver", "driver"), ("GPU power limit in W", "power_limit_w")):
+            if gpu.get(part) is not None:
+                fields.append((name, gpu[part]))
         for name, (requested, actual) in _part(environment, "deviations").items():
             deviations.append(f"{name} {_shown(actual)} instead of {_shown(requested)}")
     key: Json = dict(distinct(fields))

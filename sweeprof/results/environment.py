@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
-from sweeprof.errors import Unsupported
 from sweeprof.results.record import Json, Stored, Warning
 
 ROOT = Path("/")
@@ -470,47 +469,6 @@ def _members(processes: Mapping[int, Process], family: int) -> set[int]:
             members.add(pid)
             left += children.get(pid, ())
     return members & processes.keys()
-
-
-INSTALL = "pip install nvidia-ml-py"
-
-
-def bytes_on_gpu(uuid: str, library: Any = None) -> dict[int, int | None]:
-    """Return the memory of each process that computes on a GPU, contexts and libraries included; None if it is unknown.
-
-    Raises:
-        Unsupported: NVIDIA's management library is not installed, or the driver does not answer.
-    """
-    try:
-        nvml = library or import_module("pynvml")
-    except ImportError:
-        raise Unsupported(f"pynvml is not installed: {INSTALL}") from None
-    try:
-        nvml.nvmlInit()
-        try:
-            running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError as error:
-        raise Unsupported(f"NVML: {error}") from None
-    return {process.pid: process.usedGpuMemory for process in running}
-
-
-def gpu_processes(uuid: str, library: Any = None) -> Json:
-    """``{"processes": [{pid, bytes}]}`` of the others on the GPU, or ``{"processes": None, "reason": …}``."""
-    try:
-        running = bytes_on_gpu(uuid, library)
-    except Unsupported as error:
-        return {"processes": None, "reason": str(error)}
-    return {"processes": [{"pid": pid, "bytes": size} for pid, size in running.items() if pid != os.getpid()]}
-
-
-def gpu_warnings(seen: Json) -> list[Warning]:
-    """Return a warning if other processes computed on the GPU."""
-    if not seen["processes"]:
-        return []
-    pids = ", ".join(str(process["pid"]) for process in seen["processes"])
-    return [Warning("gpu_shared", f"other processes computed on the same GPU: {pids}", "end them, or use another GPU")]
 
 
 @dataclass(frozen=True, slots=True)

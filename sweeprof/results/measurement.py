@@ -16,6 +16,10 @@ Better = Literal["lower", "higher"] | None
 Number = int | float
 
 
+NO_PROCESSOR = "processor"
+"""Key of the detail of an energy or power without the processor's, with the reason: it is comparable with such others only."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
     """The description of a metric, without a value."""
@@ -114,6 +118,8 @@ class Measurements(Displayed, dict[str, Measurement]):
 HEADLINE: dict[str, str] = {
     "latency/iteration": "training step",
     "latency/forward": "latency",
+    "latency/backward": "backward",
+    "latency/update": "update",
     "generation/latency": "generation latency",
     "generation/time_to_first_token": "first token",
     "generation/time_per_token": "time per token",
@@ -138,20 +144,20 @@ HEADLINE: dict[str, str] = {
     "throughput/samples_per_s": "throughput",
     "throughput/concurrent": "concurrent throughput",
     "memory/added_bytes": "added memory",
+    "generation/kv_cache_bytes": "KV cache",
     "memory/cuda_allocated_peak_bytes": "peak GPU memory",
+    "energy/per_token": "energy/token",
     "energy/per_sample": "energy/sample",
     "latency/p90": "p90 latency",
     "latency/p95": "p95 latency",
     "latency/p99": "p99 latency",
-    "latency/backward": "backward",
-    "latency/update": "update",
+    "memory/process_peak_bytes": "peak memory",
     "memory/rss_peak_bytes": "peak memory",
     "command/memory": "peak memory",
     "command/user_time": "user time",
     "command/system_time": "system time",
     "quality/agreement": "agreement",
     "memory/alloc_peak_bytes": "peak allocated",
-    "generation/kv_cache_bytes": "KV cache",
     "generation/time_per_token_p90": "p90 per token",
     "generation/time_per_token_p95": "p95 per token",
     "generation/time_per_token_p99": "p99 per token",
@@ -175,6 +181,8 @@ FURTHER_TITLES = {
     "latency/h2d": "host to device",
     "latency/d2h": "device to host",
     "energy/power": "power",
+    "energy/per_step": "energy/step",
+    "energy/utilization": "GPU utilization",
     "latency/total": "latency with transfers",
     "latency/evaluate": "evaluation",
     "rate/mfu_prefill": "prefill share of peak FLOP/s",

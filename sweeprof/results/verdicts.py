@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sweeprof.results.differences import Cell, Difference, Differences, Used, Verdict, over
-from sweeprof.results.measurement import Better, Measurement, Number
+from sweeprof.results.measurement import NO_PROCESSOR, Better, Measurement, Number
 from sweeprof.results.statistics import CONFIDENCE, ratio_interval, rounds_to_settle, unpaired_interval
 
 MIN_ROUNDS = 3
@@ -60,6 +60,7 @@ REASONS: dict[str, str] = {
     "test_failed": "the ratio cannot be tested: a value is not positive, or the spread is too large",
     "different_data": "the two sides were evaluated on different test data",
     "different_unit": "the two sides have different units",
+    "different_counters": "the energy of the processor is part of one of the two sides only",
     "different_environment": "the two sides were measured in different environments",
 }
 """The meaning of each code of :attr:`~sweeprof.results.differences.Cell.verdict_reason`."""
@@ -103,8 +104,13 @@ def compare_cell(
     value, base_value = measurement.value, base.value
     if value is None or base_value is None:
         return cell
+    apart = None
     if measurement.unit != base.unit:  # of a metric that was changed between two sweeps
-        return dataclasses.replace(cell, verdict="not_comparable", verdict_reason="different_unit")
+        apart = "different_unit"
+    elif (NO_PROCESSOR in measurement.detail) != (NO_PROCESSOR in base.detail):
+        apart = "different_counters"
+    if apart is not None:
+        return dataclasses.replace(cell, verdict="not_comparable", verdict_reason=apart)
     if not (math.isfinite(value) and math.isfinite(base_value)):
         return cell
     if base_value != 0:

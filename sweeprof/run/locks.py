@@ -590,7 +590,7 @@ class HostSlot:
 def visible_gpus(root: Path, inherited: str | None) -> list[VisibleGpu]:
     """Return the GPUs that may be used: all that the driver lists, or those that ``CUDA_VISIBLE_DEVICES`` names where it is set.
 
-    Identifiers are passed on unchanged; numbers are assumed to follow the order of the bus.
+    Identifiers are passed on unchanged; numbers are assumed to follow the order of the bus. A slice of a GPU (MIG) counts as a GPU.
     """
     known = gpus(root)
     if inherited is None:
@@ -599,6 +599,9 @@ def visible_gpus(root: Path, inherited: str | None) -> list[VisibleGpu]:
     for token in filter(None, map(str.strip, inherited.split(","))):
         if token == "-1":  # CUDA ignores what follows
             break
+        if token.startswith("MIG-"):  # an older driver names it by its GPU and two numbers, with slashes between them
+            found.append(VisibleGpu(token, token.replace("/", "-"), "a slice of a GPU (MIG)"))
+            continue
         visible = VisibleGpu(token, f"number-{token}", "unknown")
         for number, gpu in enumerate(known):
             if (token.isdigit() and int(token) == number) or (not token.isdigit() and gpu.uuid.startswith(token)):

@@ -9,6 +9,7 @@ import re
 import resource
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +20,12 @@ import psutil
 
 from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import CommandError, Unsupported, described, formatted, location_of, original
+from sweeprof.measuring import nvml
 from sweeprof.passes.registry import PassResult, exclusive_passes
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results import environment
 from sweeprof.results.compared_rows import warnings_of
-from sweeprof.results.environment import gpu_processes, gpu_warnings, load
+from sweeprof.results.environment import load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.run.interleave import InterleavedParticipant, Request, joined
@@ -141,17 +143,23 @@ class _ProcessState:
 
 
 class Interference:
-    """The load by other processes during a trial; observed before and after it, and not in between."""
+    """The load by other processes during a trial, and the state of its GPU; observed before and after it, and not in between."""
 
     def __init__(self, blank: Record, family: int) -> None:
         self._environment, self._family = blank.environment, family or os.getpid()
+        self._gpu: str | None = None
+        """The GPU's name; None: the trial measures none."""
+        device = str(blank.config["device"]["type"])
+        if blank.pass_name in exclusive_passes() and device.partition(":")[0] in nvml.CUDA_DEVICES:
+            self._gpu = device
+            self._gpu_before = nvml.state_of(device)
         self._began = time.time()
         self._before = environment.look() if blank.pass_name in exclusive_passes() else None
 
     def observed(self) -> tuple[Json, list[Warning]]:
         """Return the entries of the record's environment, and the warnings for them.
 
-        ``ran``: from when to when, in seconds since the epoch; ``others``: only for passes that measure.
+        ``ran``: from when to when, in seconds since the epoch; ``others``: only for passes that measure; ``gpu``: with its state.
         """
         ran = [self._began, time.time()]
         if self._before is None:
@@ -159,11 +167,22 @@ class Interference:
         seen: dict[str, Any] = environment.between(self._before, environment.look(), self._family)
         warnings = [*environment.warnings_of(seen), *environment.governor_warnings()]
         seen["trials"] = self._environment.get("others", {}).get("trials", [])
-        gpu = self._environment.get("gpu")
-        if gpu is not None:
-            seen["gpu"] = gpu_processes(gpu["uuid"])
-            warnings += gpu_warnings(seen["gpu"])
-        return {"ran": ran, "others": seen}, warnings
+        if self._gpu is None:
+            return {"ran": ran, "others": seen}, warnings
+        before, after = self._gpu_before, nvml.state_of(self._gpu)
+        own = {os.getpid()}
+        with suppress(psutil.Error):
+            own.update(process.pid for process in psutil.Process(self._family).children(recursive=True))
+        others = nvml.others_of(before, after, own)
+        warnings += nvml.trial_warnings(before, after, others, ran[1] - ran[0])
+        seen["gpu"] = {"processes": others}
+        if "processes" not in after:
+            reason = after.get("reason") or after["reasons"]["processes"]
+            seen["gpu"] = {"processes": None, "reason": reason}
+        gpu = {**self._environment.get("gpu", {}), "before": before, "after": after}
+        for name in ("driver", "power_limit_w"):
+            gpu[name] = after.get(name)
+        return {"ran": ran, "others": seen, "gpu": gpu}, warnings
 
 
 def _plain(found: PassResult) -> Json:

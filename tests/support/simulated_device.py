@@ -84,10 +84,51 @@ class Net(nn.Module):
         return z * 2
 
 
+class NormedNet(nn.Module):
+    """Has buffers, which a step in training mode changes, and an output in which all parameters take part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(256, 512)
+        self.norm = nn.BatchNorm1d(512)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.norm(self.first(x))
+        return y * y
+
+
+def peaks(mode: Any) -> list[float | None]:
+    """Return the peak of the device by torch around one step of a model whose batch is on the device, and by sweeprof."""
+    import sweeprof
+
+    model, x = NormedNet().to(NAME), torch.ones(64, 256, device=NAME)
+    model.train(mode == "training")
+    others = torch.ones(1000, device=NAME)  # of the caller's, on the device too
+    device = torch.device(NAME)
+    optimizer = torch.optim.Adam(model.parameters())
+    with torch.inference_mode(mode == "inference"):
+        for _ in range(3):
+            torch.accelerator.reset_peak_memory_stats(device)
+            y = model(x).mean()
+            if mode == "training":
+                optimizer.zero_grad()
+                y.backward()
+                optimizer.step()
+            del y
+    by_torch = torch.accelerator.max_memory_allocated(device)
+    optimizer.state.clear()
+    optimizer.zero_grad()
+    profiler = sweeprof.Profiler(model, inputs=x, mode=mode, optimizer="adam", progress=False)
+    by_sweeprof = profiler.compute("memory/cuda_allocated_peak_bytes").value
+    assert others.numel()
+    return [by_torch, by_sweeprof]
+
+
 def measured(device: ctypes.CDLL) -> dict[str, Any]:
     """Return what sweeprof measures on the device."""
     import sweeprof
     from sweeprof.backends.torch.adapter import TorchBackend
+    from sweeprof.doctor import kernel_times
     from sweeprof.profiling import conformance
 
     protocol = sweeprof.Protocol(min_s=0.02, warmup_s=0.0)
@@ -101,6 +142,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         f"memory/cuda_{name}_bytes" for name in ("allocated_pre", "allocated_peak", "allocated_post", "device_peak")
     ]
     memory = {name: profiler.compute(name).value for name in names}
+    compared = {"inference": peaks("inference"), "training": peaks("training")}
     lines: Any = profiler.seen("lines")
     operators: Any = profiler.seen("operators")
     layers: Any = profiler.seen("layer_times")
@@ -111,10 +153,15 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         return y + 1
 
     step(x.to(NAME))
+    place, before = torch.device(NAME), torch.accelerator.memory_allocated()
+    torch.accelerator.reset_peak_memory_stats(place)
+    kernel = kernel_times({"device": NAME, "size": 64, "seconds": 0.02})
+    kernel_bytes = torch.accelerator.max_memory_allocated(place) - before
     return {
         "devices": TorchBackend().devices(),
         "times": times,
         "memory": memory,
+        "peaks": compared,
         "memory_reason": profiler.compute("memory/cuda_process_peak_bytes").reason,
         "lines": [
             [line.source.strip(), line.hits, line.allocated_bytes, line.peak_bytes] for line in lines.functions[0].lines
@@ -124,6 +171,8 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         "device_times": [row.device_self_s for row in operators.rows],
         "layers": layers.forward_covered,
         "conformance": conformance.answers(NAME),
+        "kernel": kernel,
+        "kernel_bytes": kernel_bytes,
     }
 
 

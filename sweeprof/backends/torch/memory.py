@@ -8,9 +8,9 @@ node of the backward belongs to the module whose forward made it: both carry aut
 from __future__ import annotations
 
 import gc
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from sweeprof.backends.torch.state import in_one_thread, modules_of
 from sweeprof.backends.torch.training import stepping
 from sweeprof.display import Rows
 from sweeprof.errors import Problem, Unsupported, UserError
-from sweeprof.measuring.inputs import shape_of
+from sweeprof.measuring.inputs import Inputs, shape_of
 from sweeprof.measuring.line_profile import (
     LineMemory,
     MeasureMemory,
@@ -37,10 +37,10 @@ from sweeprof.measuring.line_profile import (
     metered_memory,
     watched,
 )
+from sweeprof.measuring.nvml import Gpu
 from sweeprof.measuring.process_memory import Change, course
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
-from sweeprof.results.environment import bytes_on_gpu
 from sweeprof.results.layer_times import is_below
 from sweeprof.results.observations import Allocations, Kind, Lines, TensorRow, largest_first
 
@@ -64,10 +64,13 @@ class AcceleratorMeter(Meter):
     Args:
         allocator: ``torch.accelerator``, or what stands in for it.
         process_bytes: of this process on the device; None where it cannot be had.
+        copied: bytes of copies of what a caller has on the device, too, which are not counted.
     """
 
-    def __init__(self, device: torch.device, allocator: Any, process_bytes: Callable[[], int | None]) -> None:
-        self._device, self._allocator, self._process_bytes = device, allocator, process_bytes
+    def __init__(
+        self, device: torch.device, allocator: Any, process_bytes: Callable[[], int | None], copied: int = 0
+    ) -> None:
+        self._device, self._allocator, self._process_bytes, self._copied = device, allocator, process_bytes, copied
         self._pre = 0
         self._seen: dict[str, list[int]] = {"process_peak_bytes": [], "device_peak_bytes": []}
 
@@ -86,19 +89,29 @@ class AcceleratorMeter(Meter):
 
     def result(self) -> dict[str, int]:
         return {
-            "allocated_pre_bytes": self._pre,
-            "allocated_peak_bytes": self._allocator.max_memory_allocated(self._device),
-            "allocated_post_bytes": self._allocator.memory_allocated(self._device),
+            "allocated_pre_bytes": self._pre - self._copied,
+            "allocated_peak_bytes": self._allocator.max_memory_allocated(self._device) - self._copied,
+            "allocated_post_bytes": self._allocator.memory_allocated(self._device) - self._copied,
             "reserved_peak_bytes": self._allocator.max_memory_reserved(self._device),
             **{name: max(values) for name, values in self._seen.items() if values},
         }
 
 
-def meter_of(device: torch.device) -> Meter:
-    """The meter of a device."""
+def meter_of(model: TorchModel, work: Work) -> Meter:
+    """Return the meter of the model's device, which does not count the copies of the caller's arguments that are there already."""
+    device = model.device
     if device.type == "cpu":
         return Meter()
-    return AcceleratorMeter(device, allocator_of(device), partial(_process_bytes, device))
+    allocator, copied = allocator_of(device), 0
+    if work.given is not None:
+        given = tensors_in((work.given.args, work.given.kwargs))
+        name = str(device)  # `cuda` is any of `cuda:0`, `cuda:1` …
+        there = [tensor for tensor in given if name in (str(tensor.device), tensor.device.type)]
+        before = allocator.memory_allocated(device)
+        copies = model.put(Inputs(tuple(there)))
+        copied = allocator.memory_allocated(device) - before
+        del copies
+    return AcceleratorMeter(device, allocator, partial(_process_bytes, device), copied)
 
 
 def allocator_of(device: torch.device) -> Any:
@@ -112,11 +125,12 @@ def allocator_of(device: torch.device) -> Any:
 
 
 def _process_bytes(device: torch.device) -> int | None:
-    """Return the device memory of this process, contexts and libraries included; None without NVIDIA's management library."""
+    """Return the device memory of this process, contexts and libraries included; None if the driver does not tell."""
     if device.type != "cuda":
         return None
     try:
-        return bytes_on_gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}").get(os.getpid())
+        with closing(Gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}")) as gpu:
+            return gpu.own_bytes()
     except Unsupported:
         return None
 
@@ -132,7 +146,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
         Unsupported: the caller's own torch.profiler is running, or the device's allocator does not tell the profiler anything.
     """
     check_no_profiler()
-    meter = meter_of(model.device)
+    meter = meter_of(model, work)
     with (
         annotated(model.native),
         stepping(model, work) as steps,

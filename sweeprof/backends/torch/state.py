@@ -50,8 +50,8 @@ def unchanged(
     gradients, and the state of the random generators.
 
     Args:
-        values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
-            are not written to by a forward.
+        values: their values, device and gradients too, for a model that really runs; buffers are copied to the host for that,
+            parameters are not written to by a forward.
         modules: itself and every module below it, where the caller knows them already.
         tensors: their parameters and buffers, likewise.
     """
@@ -70,7 +70,7 @@ def unchanged(
     buffers = []
     if values:
         holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf]
-        buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b) and not b.is_meta]
+        buffers = [(b, _on_host(b)) for b in module.buffers() if not is_lazy(b) and not b.is_meta]
     is_outermost = id(module) not in _REMEMBERED
     if is_outermost:
         _REMEMBERED[id(module)] = attributes
@@ -90,7 +90,7 @@ def unchanged(
             for tensor, requires_grad in zip(tensors, wanting, strict=True):
                 tensor.requires_grad_(requires_grad)
         for buffer, before in buffers:
-            if buffer.layout != torch.strided or not torch.equal(buffer, before):
+            if buffer.layout != torch.strided or not torch.equal(buffer.to(before.device), before):
                 buffer.detach().copy_(before)
 
 
@@ -207,13 +207,20 @@ def in_mode(modules: Iterable[torch.nn.Module], *, is_training: bool) -> Iterato
 def parameters_kept(module: torch.nn.Module) -> Iterator[None]:
     """Give the parameters the values back that they had, after an optimizer has written to them; lazy ones have none."""
     parameters: list[torch.Tensor] = list(module.parameters())
-    before = [(parameter, parameter.detach().clone()) for parameter in parameters if not is_lazy(parameter)]
+    before = [(parameter, _on_host(parameter)) for parameter in parameters if not is_lazy(parameter)]
     try:
         yield
     finally:
         with torch.no_grad():
             for parameter, values in before:
                 parameter.copy_(values)
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy that takes no memory of an accelerator, where it would be taken for a part of the step."""
+    if tensor.device.type in ("cpu", "meta"):
+        return tensor.detach().clone()
+    return tensor.detach().to("cpu")
 
 
 def is_training(module: torch.nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from sweeprof.backends.torch.model import EventClock, TorchModel, clock_of
 from sweeprof.backends.torch.training import Steps
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock, measure_training
+from sweeprof.metrics.memory import process_peak
+from sweeprof.metrics.metric import Missing
+from sweeprof.passes.memory import Memory
 from sweeprof.profiling.conformance import CHECKS
 from sweeprof.results.record import Protocol
 
@@ -66,6 +70,15 @@ def test_memory_before_after_and_at_the_peak(seen: Any) -> None:
 
 @pytest.mark.slow
 @on_the_simulated_device
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_the_peak_is_that_of_torch_around_the_same_step(seen: Any, mode: str) -> None:
+    """Without the copies of the batch, the buffers and the parameters by which the caller's are kept."""
+    by_torch, by_sweeprof = seen["peaks"][mode]
+    assert by_sweeprof == pytest.approx(by_torch, rel=0.01)
+
+
+@pytest.mark.slow
+@on_the_simulated_device
 def test_memory_of_each_line(seen: Any) -> None:
     found = {source: (allocated, peak) for source, _, allocated, peak in seen["lines"]}
     assert seen["lines_device"] == "simulated:0"
@@ -86,6 +99,13 @@ def test_times_of_layers_and_operators(seen: Any) -> None:
 
 @pytest.mark.slow
 @on_the_simulated_device
+def test_the_doctors_kernel_runs_on_the_device(seen: Any) -> None:
+    assert seen["kernel"]["median"] > 0
+    assert seen["kernel_bytes"] == 2 * 4 * 64 * 64  # the matrix and its product
+
+
+@pytest.mark.slow
+@on_the_simulated_device
 def test_the_doctors_checks_pass(seen: Any) -> None:
     found = {name: outcome for name, (outcome, _) in seen["conformance"].items()}
     texts = {name: text for name, (_, text) in seen["conformance"].items()}
@@ -96,6 +116,41 @@ def test_the_doctors_checks_pass(seen: Any) -> None:
     assert "host to device" in texts["times of transfers"]
     assert texts["memory of source lines"].endswith(" by the lines of a forward")
     assert "the driver does not tell" in texts["memory of the process"]
+
+
+TRIAL = """
+import json, sys
+from pathlib import Path
+from support import simulated_device
+device = simulated_device.register(Path(sys.argv[1]))
+from sweeprof.backends.torch.adapter import TorchBackend
+from sweeprof.datasets.arrays import Synthetic
+from sweeprof.profiling.session import BuiltSession
+session = BuiltSession(
+    backend=TorchBackend(), build=simulated_device.Net, dataset=Synthetic([128]), batch_size=128, device="simulated"
+)
+print(json.dumps(session.run("memory").to_dict()))
+"""
+
+
+@pytest.mark.slow
+@on_the_simulated_device
+def test_a_trial_measures_what_the_model_adds_to_the_device_and_not_to_the_host() -> None:
+    command = [sys.executable, "-c", TRIAL, str(simulated_device.library())]
+    folder, environment = simulated_device.SOURCE.parents[1], os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=200, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    memory = Memory.from_dict(json.loads(done.stdout.splitlines()[-1]))
+    assert memory.not_added is None
+    assert memory.added_bytes == 4 * 64 * KIB  # the weights, the batch, and two results that are alive at once
+    assert memory.device == "simulated"
+    peak = process_peak.function(memory)
+    assert isinstance(peak, Missing)
+    assert peak.reason == (
+        "memory: that of the process on simulated is not known: simulated: only the driver of NVIDIA GPUs is read"
+    )
 
 
 # The clock of an accelerator, on a scripted device: work is queued by calls and done later

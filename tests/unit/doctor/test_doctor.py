@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support import simulated_nvml
+from support.simulated_nvml import H100
 from sweeprof import doctor
 from sweeprof.cli.run import run_command
 from sweeprof.doctor import Finding, Noise, device
@@ -55,12 +57,14 @@ def test_a_laptop_as_it_comes(tmp_path: Path) -> None:
     assert commands["memory nodes (NUMA)"].startswith("numactl --cpunodebind=0")
 
 
-def test_a_tuned_server(tmp_path: Path) -> None:
+def test_a_tuned_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated_nvml.put(monkeypatch, tmp_path / "gpus.json", GPU_aa=H100)
     found = machine(tmp_path, SERVER)
     assert not any(finding.distorts for finding in found.values())
     assert (found["turbo"].value, found["two threads a core (SMT)"].value) == ("no", "no")
     assert {name for name, finding in found.items() if finding.advice} == {"threads"}
     assert found["0"].value == "NVIDIA H100 (GPU-aa)"
+    assert found["0: management library"].value == "driver 580.65.06, 700.0 W, up to 1980 MHz"
 
 
 @pytest.mark.parametrize(("quota", "threads"), [("50000", 1), ("100000", 1)])
@@ -113,6 +117,13 @@ def test_a_quiet_and_a_loud_machine() -> None:
     assert loud["between processes"].advice is not None
 
 
+def test_a_loud_gpu_is_a_section_with_advice_of_its_own() -> None:
+    found = list(doctor.meaning(Noise([1.0, 1.2, 1.1, 0.9], [0.1] * 4), PROTOCOLS, "cuda"))
+    assert {finding.section for finding in found} == {"Noise of cuda"}
+    (advice,) = [finding.advice for finding in found if finding.advice]
+    assert advice.command == "sudo nvidia-smi --lock-gpu-clocks=MHZ"
+
+
 def test_processes_that_fail_are_a_row_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     (found,) = doctor.noise(2, 0.01, PROTOCOLS)
@@ -148,6 +159,14 @@ def test_a_backend_that_is_not_installed() -> None:
     assert (found.value, found.reason) == (None, "tvm is not installed")
     assert found.advice is not None
     assert found.advice.command == "pip install 'sweeprof[tvm]'"
+
+
+def test_a_backend_names_the_package_that_it_lacks_beside_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keras", None)
+    found = doctor.missing("jax", {**TORCH, "framework": "jax"})
+    assert found is not None
+    assert found.reason == "keras is not installed"
+    assert found.advice == doctor.Advice("install keras", "pip install 'sweeprof[jax]'")
 
 
 @pytest.mark.parametrize("framework", ["torch", "onnx", "litert", "jax", "tensorflow"])

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import sweeprof
+from support import simulated_nvml
+from support.simulated_nvml import H100
+from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.datasets.arrays import Synthetic
 from sweeprof.errors import Unsupported
-from sweeprof.metrics.memory import per_sample, power
+from sweeprof.metrics.memory import per_sample, per_step, per_token, power, utilization
 from sweeprof.metrics.metric import Estimate, Missing
-from sweeprof.passes.energy import POWERCAP, Counter, Energy, counters, gpu_counter, measured, rapl_counters
+from sweeprof.passes import energy as energy_pass
+from sweeprof.passes.energy import POWERCAP, Counter, Energy, counters, measured, rapl_counters
+from sweeprof.profiling.session import BuiltSession
+from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Protocol
+from sweeprof.results.verdicts import compare_cell
+
+PROTOCOL = Protocol(warmup_s=0, min_s=0.01)
 
 
 def zone(folder: Path, id: str, name: str, energy_uj: int = 0, range_uj: int = 2**38) -> Path:
@@ -90,7 +100,8 @@ def test_idle_power_is_subtracted() -> None:
     assert found.joules_per_step == pytest.approx((25 - 10) * 0.02)
     assert value(per_sample.function(found, batch_size=4)) == pytest.approx(0.3 / 4)
     assert value(power.function(found)) == pytest.approx(25)
-    assert power.function(found).detail == {"idle_watts": pytest.approx(10)}
+    assert power.function(found).detail == {"idle": pytest.approx(10), "package-0": pytest.approx(25)}
+    assert per_sample.function(found, batch_size=4).detail == {"steps": 25, "package-0": pytest.approx(0.3 / 4)}
 
 
 def test_a_counter_that_is_updated_seldom_is_read_for_longer() -> None:
@@ -125,8 +136,7 @@ def test_the_energy_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             return super().forward(x)
 
     monkeypatch.setenv(POWERCAP, str(tmp_path))
-    protocol = Protocol(warmup_s=0, min_s=0.01)
-    result = sweeprof.profile(Model(4, 2), (np.zeros((4, 4), np.float32),), ["energy/per_sample"], protocol=protocol)
+    result = sweeprof.profile(Model(4, 2), (np.zeros((4, 4), np.float32),), ["energy/per_sample"], protocol=PROTOCOL)
     found = result["energy/per_sample"]
     assert found.value == pytest.approx(3.5 / 4)
     assert found.unit == "J"
@@ -151,61 +161,86 @@ def test_a_counter_that_needs_root_has_a_reason(tmp_path: Path, monkeypatch: pyt
         rapl_counters(tmp_path)
 
 
-class NVMLError(Exception):
-    pass
-
-
-def library(**changed: Any) -> Any:
-    """NVML with two GPUs, whose counters show millijoules."""
-    energies = {"GPU-a": 1_000, "GPU-b": 5_000}
-
-    def energy(handle: str) -> int:
-        energies[handle] += 2_500
-        return energies[handle]
-
-    return SimpleNamespace(
-        **{
-            "NVMLError": NVMLError,
-            "nvmlInit": lambda: None,
-            "nvmlDeviceGetHandleByIndex": list(energies).__getitem__,
-            "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
-            "nvmlDeviceGetTotalEnergyConsumption": energy,
-            **changed,
-        }
+def with_gpu(monkeypatch: pytest.MonkeyPatch, folder: Path, powercap: str, **changed: Any) -> None:
+    """An NVIDIA GPU, and a folder of processors with counters or without any."""
+    gpu = {name: value for name, value in {**H100, **changed}.items() if value is not None}
+    simulated_nvml.put(
+        monkeypatch, folder / "gpus.json", **{"0": gpu, "1": gpu, "GPU_b": gpu, "MIG_c": {**gpu, "whole": "0"}}
     )
+    monkeypatch.setenv(POWERCAP, str(folder / powercap))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 @pytest.mark.parametrize(
     ("device", "visible", "name"),
-    [
-        ("cuda", "", "GPU 0"),
-        ("cuda:1", "", "GPU 1"),
-        ("cuda", "GPU-b", "GPU GPU-b"),
-        ("cuda:1", "1,0", "GPU 0"),
-    ],
+    [("cuda", "", "GPU 0"), ("cuda:1", "", "GPU 1"), ("cuda", "GPU-b", "GPU GPU-b"), ("cuda:1", "1, 0", "GPU 0")],
 )
 def test_the_counter_is_that_of_the_visible_gpu(
-    device: str, visible: str, name: str, monkeypatch: pytest.MonkeyPatch
+    device: str, visible: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with_gpu(monkeypatch, tmp_path, "no processors")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    counter = gpu_counter(device, library())
-    assert counter.name == name
-    assert counter.joules() == pytest.approx(2.5)
+    with counters(device) as ((counter,), no_processor, utilization):
+        assert counter.name == name
+        assert counter.joules() == pytest.approx(2.5)
+        assert utilization is not None
+        assert utilization() == 0.75
+        assert "no energy counters of its processors" in str(no_processor)
 
 
-def test_a_gpu_without_a_counter_has_a_reason() -> None:
-    def refuse(handle: str) -> int:
-        raise NVMLError("Not Supported")
+def test_what_the_model_runs_on_needs_a_counter_and_the_processor_beside_a_gpu_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_gpu(monkeypatch, tmp_path, "powercap")
+    with counters("cuda") as (found, no_processor, _):
+        assert ([counter.name for counter in found], no_processor is None) == (["GPU 0"], False)
+    with pytest.raises(Unsupported, match="no energy counters of its processors"), counters("cpu"):
+        pass
+    server(tmp_path / "powercap")
+    packages = ["package-0", "package-0 dram", "package-1"]
+    with counters("cuda") as (found, no_processor, _):
+        assert ([counter.name for counter in found], no_processor) == (["GPU 0", *packages], None)
+    with counters("cpu") as (found, no_processor, utilization):
+        assert ([counter.name for counter in found], no_processor, utilization) == (packages, None, None)
+    with pytest.raises(Unsupported, match="mps: only the energy of CPUs and of NVIDIA GPUs"), counters("mps"):
+        pass
+    with_gpu(monkeypatch, tmp_path, "powercap", energy_mj=None)
+    with pytest.raises(Unsupported, match="NVML: Not Supported"), counters("cuda"):
+        pass
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-c")
+    with pytest.raises(Unsupported, match=r"a slice of a GPU \(MIG\) has no counter of its own"), counters("cuda"):
+        pass
 
-    with pytest.raises(Unsupported, match="the GPU does not provide its energy: NVML: Not Supported"):
-        gpu_counter("cuda", library(nvmlDeviceGetTotalEnergyConsumption=refuse))
+
+def test_the_energy_of_a_generation_on_a_gpu_without_that_of_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the counter, one after each step, is 2.5 J."""
+    with_gpu(monkeypatch, tmp_path, "no processors")
+    monkeypatch.setattr(energy_pass, "UPDATES", 1)
+    monkeypatch.setattr(energy_pass, "UTILIZATION_S", 0.02)
+    session = BuiltSession(
+        backend=FakeBackend(), build=FakeModel, dataset=Synthetic([4]), batch_size=4, device="cuda", protocol=PROTOCOL
+    )
+    found = Energy.from_dict(cast(Energy, session.run("energy")).to_dict())
+    assert found.utilization == pytest.approx(0.75)
+    step = per_step.function(found)
+    assert value(step) == pytest.approx(2.5, rel=0.2)
+    assert step.detail["GPU 0"] == pytest.approx(value(step))
+    assert "Virtual machines seldom have them" in step.detail["processor"]
+    assert value(per_sample.function(found, batch_size=4)) == pytest.approx(value(step) / 4)
+    assert per_token.function(found, batch_size=4).reason == "mode=generation is needed: nothing was generated"
+    generated = replace(found, new_tokens=8)
+    assert value(per_token.function(generated, batch_size=4)) == pytest.approx(value(step) / 32)
+    assert value(utilization.function(found)) == pytest.approx(0.75)
+    assert power.function(found).detail["GPU 0"] == pytest.approx(found.watts)
 
 
-def test_a_device_without_a_counter_is_not_measured_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server(tmp_path)
-    monkeypatch.setenv(POWERCAP, str(tmp_path))
-    assert len(counters("cpu")) == 3
-    with pytest.raises(Unsupported):
-        counters("cuda")
-    with pytest.raises(Unsupported, match="mps: only the energy of CPUs and of NVIDIA GPUs"):
-        counters("mps")
+def test_energies_with_and_without_the_processor_are_not_compared() -> None:
+    alone = Measurement("energy/per_step", "J", "lower", 2.0, estimator="mean", detail={"processor": "no counters"})
+    both = replace(alone, detail={"package-0": 1.0})
+    for one, other in ((alone, both), (both, alone)):
+        cell = compare_cell(one, other, 0.05, own_threshold=0.1)
+        assert (cell.verdict, cell.verdict_reason, cell.ratio) == ("not_comparable", "different_counters", None)
+    for side in (alone, both):
+        assert compare_cell(side, side, 0.05, own_threshold=0.1).verdict == "same"

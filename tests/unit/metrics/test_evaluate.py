@@ -114,6 +114,7 @@ VALUES = [
     ("throughput/samples_per_s", 8.0, "samples/s"),
     ("throughput/units_per_s", 48.0, "tokens/s"),
     ("memory/added_bytes", 180, "B"),
+    ("memory/process_peak_bytes", 300, "B"),
     ("memory/rss_peak_bytes", 300, "B"),
     ("memory/rss_step_bytes", 50, "B"),
     ("quality/accuracy", 0.75, "ratio"),

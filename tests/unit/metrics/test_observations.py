@@ -57,6 +57,7 @@ def measured(name: str, allocations: Allocations = INFERENCE, memory: Memory = M
     ("name", "value", "detail"),
     [
         ("memory/added_bytes", 640, {"total": 950}),
+        ("memory/process_peak_bytes", 950, {"baseline": 100, "loaded": 200}),
         ("memory/rss_peak_bytes", 950, None),
         ("memory/rss_step_bytes", 700, None),
         ("memory/alloc_peak_bytes", 1200, {"layer": "b.conv", "steps": 3}),
@@ -71,10 +72,20 @@ def test_values(name: str, value: float, detail: dict[str, Any] | None) -> None:
 
 
 def test_what_was_not_measured_has_a_reason() -> None:
-    on_gpu = Memory(1, 2, 3, 5, 4, None, "the model is on cuda:0")
-    assert measured("memory/added_bytes", memory=on_gpu).reason == "memory: the model is on cuda:0"
+    on_gpu = Memory(1, 2, 3, 5, 4, None, "the allocator keeps no statistics", "cuda", None, "NVML: not found")
+    assert measured("memory/added_bytes", memory=on_gpu).reason == "memory: the allocator keeps no statistics"
+    reason = "memory: that of the process on cuda is not known: NVML: not found"
+    assert measured("memory/process_peak_bytes", memory=on_gpu).reason == reason
     earlier = replace(TRAINED, allocated_per_step_bytes=None)
     assert measured("memory/allocated_per_step_bytes", earlier).reason == "allocations: the record does not tell"
+
+
+def test_the_memory_of_a_trial_on_an_accelerator_is_that_of_the_accelerator() -> None:
+    on_gpu = Memory(100, 200, 950, 5, 900, 64, None, "cuda", 5000)
+    for name, value, detail in (("added", 64, {"total": 5000}), ("process_peak", 5000, {"host": 950})):
+        found = measured(f"memory/{name}_bytes", memory=on_gpu)
+        assert (found.value, found.detail) == (value, detail)
+    assert measured("memory/rss_peak_bytes", memory=on_gpu).value == 950
 
 
 @pytest.mark.parametrize(("name", "value"), [(f"memory/cuda_{name}_bytes", i + 1) for i, name in enumerate(CUDA)])

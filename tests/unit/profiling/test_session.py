@@ -21,7 +21,9 @@ from hypothesis.extra import numpy as arrays
 
 import sweeprof
 import sweeprof.passes
+from support import simulated_nvml
 from support.fakes import fake_config
+from support.simulated_nvml import H100
 from sweeprof.backends import Backend
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets import ArraySpec, ModelInputs, Split, SplitName
@@ -103,6 +105,20 @@ def test_memory() -> None:
     # The tests' own process may have threads, such as those of torch.
     assert seen.added_bytes in (None, loaded - 7 * MB)
     assert (seen.added_bytes is None) == ("has several threads already" in (seen.not_added or ""))
+
+
+def test_memory_on_a_gpu_is_what_its_driver_tells_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated_nvml.put(monkeypatch, tmp_path / "gpus.json", **{"0": {**H100, "processes": {"own": 5 * MB, "7": MB}}})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    seen = profiler(device="cuda").run("memory")
+    assert isinstance(seen, Memory)
+    assert (seen.device, seen.device_process_bytes, seen.device_reason) == ("cuda", 5 * MB, None)
+    assert (seen.added_bytes, seen.not_added) == (
+        None,
+        "this backend does not tell what its allocator gives away on cuda",
+    )
 
 
 def test_quality_answers_every_sample_in_order() -> None:

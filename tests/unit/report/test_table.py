@@ -56,6 +56,27 @@ def test_a_value_that_one_measured_row_lacks_is_not_constant() -> None:
     assert column(tables(odd)[0], "accuracy ↑") == ["1", "–"]
 
 
+def test_the_memory_of_a_device_is_shown_and_not_that_of_its_host() -> None:
+    names = ("process_peak", "rss_peak", "added")
+    metrics: dict[str, tuple[str, Better]] = {f"memory/{name}_bytes": ("B", "lower") for name in names}
+    on_gpu: dict[str, Number] = {
+        "memory/process_peak_bytes": 600,
+        "memory/rss_peak_bytes": 3000,
+        "memory/added_bytes": 90,
+    }
+    on_host: dict[str, Number] = {
+        "memory/process_peak_bytes": 700,
+        "memory/rss_peak_bytes": 700,
+        "memory/added_bytes": 80,
+    }
+    table = tables(build([{"device": "cpu"}, {"device": "cuda"}], metrics, [on_host, on_gpu]))[0]
+    assert shown(table).count("peak memory ↓") == 1
+    assert column(table, "peak memory ↓") == ["700 B", "600 B"]
+    host_alone = {name: metrics[name] for name in list(metrics)[1:]}
+    (table, *_) = tables(build([{"n": 1}, {"n": 2}], host_alone, [{"memory/rss_peak_bytes": 1}, on_host]))
+    assert column(table, "peak memory ↓") == ["1 B", "700 B"]  # of a sweep before there was the other
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
 def test_a_missing_value_is_a_dash_with_its_reason(value: float | None) -> None:
     reason = "no labels" if value is None else None

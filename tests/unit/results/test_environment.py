@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -25,11 +24,8 @@ from sweeprof.results.environment import (
     Look,
     Process,
     between,
-    bytes_on_gpu,
     capture,
     governor_warnings,
-    gpu_processes,
-    gpu_warnings,
     load,
     look,
     oom_kills,
@@ -300,33 +296,6 @@ def test_a_governor_that_saves_power_deserves_a_warning(tmp_path: Path) -> None:
     for value, codes in (("performance", []), ("ondemand", ["governor"])):
         file.write_text(value)
         assert [warning.code for warning in governor_warnings(tmp_path)] == codes
-
-
-def test_others_on_a_gpu() -> None:
-    class NVMLError(Exception):
-        """As the library has it."""
-
-    running = [SimpleNamespace(pid=os.getpid(), usedGpuMemory=1), SimpleNamespace(pid=1, usedGpuMemory=5)]
-    library = SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
-        nvmlDeviceGetComputeRunningProcesses=lambda handle: running if handle == "GPU-aa" else [],
-    )
-    seen = gpu_processes("GPU-aa", library)
-    assert seen == {"processes": [{"pid": 1, "bytes": 5}]}
-    assert bytes_on_gpu("GPU-aa", library) == {os.getpid(): 1, 1: 5}
-    assert [warning.code for warning in gpu_warnings(seen)] == ["gpu_shared"]
-    assert gpu_warnings(gpu_processes("GPU-bb", library)) == []
-
-    def no_driver() -> None:
-        raise NVMLError("driver not loaded")
-
-    library.nvmlInit = no_driver
-    unknown = gpu_processes("GPU-aa", library)
-    assert unknown == {"processes": None, "reason": "NVML: driver not loaded"}
-    assert gpu_warnings(unknown) == []
 
 
 def test_two_looks_take_less_than_a_trial_may_be_kept_waiting() -> None:

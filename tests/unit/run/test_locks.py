@@ -22,8 +22,10 @@ from pathlib import Path
 
 import pytest
 
+from support import simulated_nvml
 from support.plans import fake_plan, sweep_folder
 from support.records import read_records
+from support.simulated_nvml import H100
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json
@@ -495,7 +497,7 @@ def blank(device: str, pass_name: PassName = "timing") -> Record:
         ("01", ["01"], ["GPU-bb"]),
         ("GPU-b", ["GPU-b"], ["GPU-bb"]),
         ("1,-1,0", ["1"], ["GPU-bb"]),
-        ("MIG-5", ["MIG-5"], ["number-MIG-5"]),
+        ("MIG-5,MIG-GPU-aa/1/0", ["MIG-5", "MIG-GPU-aa/1/0"], ["MIG-5", "MIG-GPU-aa-1-0"]),
     ],
 )
 def test_what_schedulers_give_is_kept(root: Path, inherited: str | None, tokens: list[str], uuids: list[str]) -> None:
@@ -567,7 +569,9 @@ def test_processes_of_two_shards_see_different_gpus(
 ) -> None:
     monkeypatch.setattr(locks, "SYSTEM", root)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, TESTS.parent))))
+    gpus = {"GPU_aa": H100, "GPU_bb": {**H100, "processes": {"7": 5}}}
+    simulated_nvml.put(monkeypatch, tmp_path / "gpus.json", **gpus)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (simulated_nvml.LIBRARY, TESTS, TESTS.parent))))
     folder = sweep_folder(tmp_path / "sweep", on_gpus())
     threads = [threading.Thread(target=run_shard, args=(folder, index)) for index in range(2)]
     for thread in threads:
@@ -582,7 +586,12 @@ def test_processes_of_two_shards_see_different_gpus(
         assert record.environment["gpu"]["uuid"] == given[record.combination_id]  # in both rounds
         log = (folder.logs / record.combination_id / f"timing-r{record.round}.log").read_text()
         assert log == f"visible: {given[record.combination_id]}\n"
-        assert record.environment["others"]["gpu"]["processes"] is None
+        others = [{"pid": 7, "bytes": 5}] if given[record.combination_id] == "GPU-bb" else []
+        assert record.environment["others"]["gpu"] == {"processes": others}
+        assert [warning.code for warning in record.warnings if "gpu" in warning.code] == ["gpu_shared"] * len(others)
+        gpu = record.environment["gpu"]
+        assert (gpu["driver"], gpu["power_limit_w"]) == ("580.65.06", 700)
+        assert gpu["before"]["celsius"] == gpu["after"]["celsius"] == 41
 
 
 def on_gpus() -> Plan:
