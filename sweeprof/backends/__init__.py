@@ -267,6 +267,18 @@ class Backend:
         """
         raise self.lacking("concurrently")
 
+    def device_times(self, model: Any, work: Work, protocol: Protocol) -> tuple[float, ...]:
+        """Return the seconds that the device takes for some steps whose work is queued before it begins.
+
+        Raises:
+            Unsupported: they cannot be had of this device or this step.
+        """
+        raise Unsupported("this backend does not tell the time of its device apart")
+
+    def launch_advice(self) -> str:
+        """Return what to do where the device waits for the host most of the time."""
+        return "raise batch_size"
+
     def layer_times(self, model: Any, work: Work, protocol: Protocol) -> LayerTimes:
         """Return the times of every call of every layer: steps with and without probes in turns, as the protocol asks for."""
         raise self.lacking("layer_times")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
-from sweeprof.backends import Backend
+from sweeprof.backends import Backend, LoadedModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.timing import (
     FusedStep,
@@ -22,6 +23,7 @@ from sweeprof.measuring.timing import (
     measure_training,
     sampled,
 )
+from sweeprof.measuring.training_config import Work
 from sweeprof.passes.registry import Pass, Session
 from sweeprof.paths import cache_folder
 from sweeprof.results.compared_rows import warnings_of
@@ -67,10 +69,32 @@ def run(session: Session, backend: Backend) -> Timing:
                 moves = model.transfers(inputs, step())
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
+        if session.mode in ("inference", "training"):
+            timing = with_device_times(timing, session, backend, model, work)
         if model.state_of(work.batch) != before:
             timing = replace(timing, warnings=(*timing.warnings, WRITTEN))
     deviating = warnings_of(session.settings.deviations)
     return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating), workload=workload)
+
+
+BUSY = 0.7
+"""A device that works in less of a step than this waits for the host."""
+
+
+def with_device_times(timing: Timing, session: Session, backend: Backend, model: LoadedModel, work: Work) -> Timing:
+    """Return the timing with the device's own times of a step, and a warning where the device waits for the host."""
+    if session.device_name() == "cpu":
+        return replace(timing, device_reason="the model runs on the host")
+    try:
+        device_s = backend.device_times(model, work, session.protocol)
+    except Unsupported as error:
+        return replace(timing, device_reason=str(error))
+    warnings = timing.warnings
+    busy = statistics.median(device_s) / timing.median_s
+    if busy < BUSY:
+        text = f"the device works in {busy:.0%} of the step, and waits for the host to launch kernels in the rest"
+        warnings = (*warnings, Warning("launch_bound", text, backend.launch_advice()))
+    return replace(timing, device_s=device_s, warnings=warnings)
 
 
 def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing, ...]]) -> tuple[Timing, ...]:

@@ -114,6 +114,7 @@ class Measurements(Displayed, dict[str, Measurement]):
 HEADLINE: dict[str, str] = {
     "latency/iteration": "training step",
     "latency/forward": "latency",
+    "latency/device": "device time",
     "generation/latency": "generation latency",
     "generation/time_to_first_token": "first token",
     "generation/time_per_token": "time per token",
@@ -172,6 +173,7 @@ FURTHER_TITLES = {
     "latency/first_step": "first step",
     "latency/trace": "tracing",
     "latency/compile": "compilation",
+    "latency/device_share": "device share",
     "latency/h2d": "host to device",
     "latency/d2h": "device to host",
     "energy/power": "power",

@@ -115,6 +115,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         "devices": TorchBackend().devices(),
         "times": times,
         "memory": memory,
+        "device_reason": profiler.compute("latency/device").reason,
         "memory_reason": profiler.compute("memory/cuda_process_peak_bytes").reason,
         "lines": [
             [line.source.strip(), line.hits, line.allocated_bytes, line.peak_bytes] for line in lines.functions[0].lines

@@ -17,6 +17,7 @@ from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
+    CudaClock,
     TorchModel,
     TorchVariant,
     accelerators,
@@ -37,11 +38,12 @@ from sweeprof.backends.torch.state import (
     tensors_of,
     unchanged,
 )
-from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
+from sweeprof.backends.torch.training import TorchTraining, count_built_training, stepping, training
 from sweeprof.counting.formulas import EVERYTHING, Formulas, ModuleSelection
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import AllocationMeter
-from sweeprof.measuring.timing import GenerationStep, WallClock, sampled
+from sweeprof.measuring.timing import GenerationStep, WallClock, measure_queued, sampled
 from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
 from sweeprof.results.environment import Peaks, PeakSettings
 from sweeprof.results.graph import Graph
@@ -212,6 +214,21 @@ class TorchBackend(Backend):
         from sweeprof.backends.torch.layer_times import TorchTrainingHooks
 
         return TorchTrainingHooks(model, selection)
+
+    def device_times(self, model: TorchModel, work: Work, protocol: Protocol) -> tuple[float, ...]:
+        clock = model.clock()
+        if not isinstance(clock, CudaClock):
+            raise Unsupported(f"{model.device.type} has no kernel that keeps it occupied while a step is queued")
+        with stepping(model, work) as steps:
+            steps.whole()  # makes the state of the optimizer
+            return measure_queued(steps.queue, protocol, clock)
+
+    def launch_advice(self) -> str:
+        if not self.compile:
+            return "raise batch_size, or compile the model (backend=torch_compile), which makes fewer kernels"
+        if self.compile != "cudagraphs":
+            return "raise batch_size, or launch the step as one CUDA graph (backend.compile=cudagraphs)"
+        return "raise batch_size"
 
     def layer_times(self, model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.torch.layer_times import layer_times

@@ -33,7 +33,14 @@ from torch.nn.utils.rnn import PackedSequence
 from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, LoadedModel, attribute, outputs_on_host
 from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
-from sweeprof.backends.torch.private import SWITCHES_OF_AUTOGRAD, OpOverload, below_autograd, core, find_compiler
+from sweeprof.backends.torch.private import (
+    SWITCHES_OF_AUTOGRAD,
+    OpOverload,
+    below_autograd,
+    core,
+    find_compiler,
+    sleep_on_device,
+)
 from sweeprof.backends.torch.state import (
     DispatchMode,
     WrappedForward,
@@ -209,6 +216,35 @@ class EventClock(WallClock):
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3
 
+    def is_reached(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+
+class CudaClock(EventClock):
+    """It can also keep the device occupied, by a kernel that spins.
+
+    Args:
+        record: as of :class:`EventClock`.
+        spin: queues a kernel that spins for so many cycles of the device.
+    """
+
+    def __init__(self, record: Callable[[], object], spin: Callable[[int], object]) -> None:
+        super().__init__(record)
+        self._spin = spin
+        self._cycles_per_s: float | None = None
+
+    def occupy(self, seconds: float) -> None:
+        if self._cycles_per_s is None:
+            self._spin(CALIBRATED_CYCLES)  # the first one also loads the kernel
+            begin = self.mark()
+            self._spin(CALIBRATED_CYCLES)
+            self._cycles_per_s = CALIBRATED_CYCLES / self.between(begin, self.mark())
+        self._spin(round(seconds * self._cycles_per_s))
+
+
+CALIBRATED_CYCLES = 1_000_000
+"""About half a millisecond."""
+
 
 def accelerators() -> list[str]:
     """Return the names of this host's accelerators: the current one, and each by its number."""
@@ -228,6 +264,12 @@ def clock_of(device: torch.device) -> Clock:
         event.record(torch.accelerator.current_stream(device))  # an event's own choice is the current device's stream
         return event
 
+    def spin(cycles: int) -> None:
+        with torch.cuda.device(device):
+            sleep_on_device(cycles)
+
+    if device.type == "cuda":
+        return CudaClock(record, spin)
     return EventClock(record)
 
 

@@ -41,6 +41,9 @@ RecordFunction = interface("torch._C._profiler:_RecordFunctionFast")
 ProfilerSettings = interface("torch._C._profiler:_ExperimentalConfig")
 is_profiler_enabled = interface("torch._C._autograd:_profiler_enabled")
 
+# A kernel that does nothing for a number of cycles.
+sleep_on_device = interface("torch.cuda:_sleep")
+
 
 def find_compiler(name: str) -> object:
     """Return a compiler of ``torch.compile`` by its name; the modules that provide it are imported."""

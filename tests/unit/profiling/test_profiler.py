@@ -241,7 +241,7 @@ def test_metrics_by_name(metrics: Any) -> None:
 OF_A_SWEEP = {"memory/added_bytes", "memory/rss_peak_bytes", "memory/rss_step_bytes"}
 OF_OTHER_BACKENDS = {"compat/tfprof", "size/artifact_bytes"}
 ON_A_DEVICE = {
-    *("latency/h2d", "latency/d2h", "latency/total"),
+    *("latency/h2d", "latency/d2h", "latency/total", "latency/device", "latency/device_share"),
     *(name for name in builtin_metrics() if name.startswith("memory/cuda_")),
 }
 OF_TRAINING = {
@@ -288,7 +288,9 @@ def test_everything_of_the_full_set_has_a_value_or_a_reason(mode: Mode) -> None:
 def test_a_set_of_training_measures_training() -> None:
     found = sweeprof.profile(mlp(), (3, 4), "training", optimizer="adam", protocol=QUICK)
     assert found.profiler.session.mode == "training"
-    assert {name for name, m in found.items() if m.value is None} == {"memory/added_bytes", "memory/rss_peak_bytes"}
+    missing = {name for name, m in found.items() if m.value is None}
+    assert missing == {"memory/added_bytes", "memory/rss_peak_bytes", "latency/device"}
+    assert found["latency/device"].reason == "the model runs on the host"
     assert found["memory/tensors_bytes"].detail["optimizer"] > 0
     assert sweeprof.profile(mlp(), (3, 4), ["compute/macs"]).profiler.session.mode == "inference"
     assert sweeprof.profile(mlp(), (3, 4), "static", mode="training").profiler.session.mode == "training"
