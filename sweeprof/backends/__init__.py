@@ -275,10 +275,6 @@ class Backend:
         """
         raise Unsupported("this backend does not tell the time of its device apart")
 
-    def launch_advice(self) -> str:
-        """Return what to do where the device waits for the host most of the time."""
-        return "raise batch_size"
-
     def layer_times(self, model: Any, work: Work, protocol: Protocol) -> LayerTimes:
         """Return the times of every call of every layer: steps with and without probes in turns, as the protocol asks for."""
         raise self.lacking("layer_times")

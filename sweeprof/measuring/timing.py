@@ -399,7 +399,7 @@ def measure_queued(step: Callable[[], object], protocol: Protocol, clock: Device
             else:
                 raise Unsupported(
                     "the step was not queued before the device began: it waits for the device, as .item() does, or has more "
-                    "kernels than the device queues (about 1,000)"
+                    "kernels than the device queues (about 1,000); operators/busy_share tells how much of it the device works"
                 )
     return tuple(samples)
 

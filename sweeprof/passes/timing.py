@@ -29,6 +29,7 @@ from sweeprof.paths import cache_folder
 from sweeprof.results.compared_rows import warnings_of
 from sweeprof.results.environment import Peaks, capture
 from sweeprof.results.files import read_json, write_json
+from sweeprof.results.observations import launch_bound
 from sweeprof.results.record import Stored, Warning
 
 WRITTEN = Warning(
@@ -77,10 +78,6 @@ def run(session: Session, backend: Backend) -> Timing:
     return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating), workload=workload)
 
 
-BUSY = 0.7
-"""A device that works in less of a step than this waits for the host."""
-
-
 def with_device_times(timing: Timing, session: Session, backend: Backend, model: LoadedModel, work: Work) -> Timing:
     """Return the timing with the device's own times of a step, and a warning where the device waits for the host."""
     if session.device_name() == "cpu":
@@ -89,12 +86,8 @@ def with_device_times(timing: Timing, session: Session, backend: Backend, model:
         device_s = backend.device_times(model, work, session.protocol)
     except Unsupported as error:
         return replace(timing, device_reason=str(error))
-    warnings = timing.warnings
-    busy = statistics.median(device_s) / timing.median_s
-    if busy < BUSY:
-        text = f"the device works in {busy:.0%} of the step, and waits for the host to launch kernels in the rest"
-        warnings = (*warnings, Warning("launch_bound", text, backend.launch_advice()))
-    return replace(timing, device_s=device_s, warnings=warnings)
+    waiting = launch_bound(statistics.median(device_s) / timing.median_s)
+    return replace(timing, device_s=device_s, warnings=(*timing.warnings, *waiting))
 
 
 def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing, ...]]) -> tuple[Timing, ...]:

@@ -189,6 +189,7 @@ FURTHER_TITLES = {
     "compute/macs_decode": "MACs/token",
     "params/trainable": "trainable",
     "operators/python_share": "outside operators",
+    "operators/busy_share": "device busy",
     "memory/rss_step_bytes": "peak of the steps",
     "memory/allocated_per_step_bytes": "allocated per step",
     "memory/tensors_bytes": "live tensors",

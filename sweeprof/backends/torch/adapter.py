@@ -223,13 +223,6 @@ class TorchBackend(Backend):
             steps.whole()  # makes the state of the optimizer
             return measure_queued(steps.queue, protocol, clock)
 
-    def launch_advice(self) -> str:
-        if not self.compile:
-            return "raise batch_size, or compile the model (backend=torch_compile), which makes fewer kernels"
-        if self.compile != "cudagraphs":
-            return "raise batch_size, or launch the step as one CUDA graph (backend.compile=cudagraphs)"
-        return "raise batch_size"
-
     def layer_times(self, model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.torch.layer_times import layer_times
 

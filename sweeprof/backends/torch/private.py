@@ -44,6 +44,16 @@ is_profiler_enabled = interface("torch._C._autograd:_profiler_enabled")
 # A kernel that does nothing for a number of cycles.
 sleep_on_device = interface("torch.cuda:_sleep")
 
+# What the allocator of CUDA remembers of each allocation.
+record_memory_history = interface("torch.cuda.memory:_record_memory_history")
+memory_snapshot = interface("torch.cuda.memory:_snapshot")
+
+
+def is_history_recorded() -> bool:
+    """Return True if the caller records the history of CUDA's allocator."""
+    asked: Any = getattr(core, "_cuda_isHistoryEnabled", None)  # a build without CUDA has none
+    return asked is not None and bool(asked())
+
 
 def find_compiler(name: str) -> object:
     """Return a compiler of ``torch.compile`` by its name; the modules that provide it are imported."""

@@ -242,6 +242,7 @@ OF_A_SWEEP = {"memory/added_bytes", "memory/rss_peak_bytes", "memory/rss_step_by
 OF_OTHER_BACKENDS = {"compat/tfprof", "size/artifact_bytes"}
 ON_A_DEVICE = {
     *("latency/h2d", "latency/d2h", "latency/total", "latency/device", "latency/device_share"),
+    "operators/busy_share",
     *(name for name in builtin_metrics() if name.startswith("memory/cuda_")),
 }
 OF_TRAINING = {
