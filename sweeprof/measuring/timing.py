@@ -226,6 +226,8 @@ class Timing(Stored):
     """The times of the tokens; None in other modes."""
     command: CommandRuns | None = None
     """What else the runs of a program were; None in other modes."""
+    graphs: int | None = None
+    """The graphs that a compiler made of the model; None where it makes none, or does not tell."""
     device_s: tuple[float, ...] = ()
     """Seconds that the device takes for a step whose work is queued before it begins; of some steps after the samples."""
     device_reason: str | None = None

@@ -133,6 +133,19 @@ def compile(timing: Rounds) -> Estimate | Missing:
     return single(beyond, timing)
 
 
+@metric(name="latency/graph_breaks", unit="breaks", better="lower")
+def graph_breaks(timing: Rounds) -> Estimate | Missing:
+    """Places where torch.compile cuts a forward, and Python goes on between two graphs: the graphs that it made, less one."""
+    found = [round.graphs for round in timing if round.graphs is not None]
+    if len(found) < len(timing):
+        return Missing("this backend does not capture graphs")
+    if min(found) == 0:
+        return Missing(
+            "no graph was captured: the model had been compiled before, or all of its forward runs in Python"
+        )
+    return Estimate(max(found) - 1, "exact")
+
+
 @metric(name="latency/trace", unit="s", better="lower")
 def trace(timing: Rounds) -> Estimate | Missing:
     """Wall time of making the graph of a step from its Python, once for each shape; the first part of a process's first step."""

@@ -173,6 +173,7 @@ FURTHER_TITLES = {
     "latency/first_step": "first step",
     "latency/trace": "tracing",
     "latency/compile": "compilation",
+    "latency/graph_breaks": "graph breaks",
     "latency/device_share": "device share",
     "latency/h2d": "host to device",
     "latency/d2h": "device to host",

@@ -389,9 +389,8 @@ def launch_bound(busy_share: float | None) -> tuple[Warning, ...]:
     if busy_share is None or busy_share >= BUSY:
         return ()
     text = f"the device works in {busy_share:.0%} of the step, and waits for the host to launch kernels in the rest"
-    advice = (
-        "raise batch_size, compile the model (backend=torch_compile), or use CUDA graphs (backend.compile=cudagraphs)"
-    )
+    graphs = "use CUDA graphs (backend.compile_mode=reduce-overhead)"
+    advice = f"raise batch_size, compile the model (backend=torch_compile), or {graphs}"
     return (Warning("launch_bound", text, advice),)
 
 

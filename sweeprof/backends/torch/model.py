@@ -30,7 +30,16 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, LoadedModel, attribute, outputs_on_host
+from sweeprof.backends import (
+    AnyArray,
+    Build,
+    CompileMode,
+    Compiler,
+    HostOutputs,
+    LoadedModel,
+    attribute,
+    outputs_on_host,
+)
 from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.private import (
@@ -39,6 +48,8 @@ from sweeprof.backends.torch.private import (
     below_autograd,
     core,
     find_compiler,
+    graphs_made,
+    is_graph_break,
     sleep_on_device,
 )
 from sweeprof.backends.torch.state import (
@@ -283,6 +294,18 @@ PRECISIONS: dict[str, torch.dtype] = {
 
 
 @dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Arguments of ``torch.compile``."""
+
+    mode: CompileMode | None = None
+    dynamic: bool | None = None
+    fullgraph: bool = False
+
+
+DEFAULT_OPTIONS = CompileOptions()
+
+
+@dataclass(frozen=True, slots=True)
 class TorchVariant:
     """The precision and layout in which a module runs, and whether it is compiled."""
 
@@ -294,6 +317,8 @@ class TorchVariant:
     """What ``torch.compile`` generates kernels with; None: it is not compiled."""
     method: str | None = None
     """``autocast``: parameters stay in 32 bits; ``torchao``: they are quantized; None: they are converted."""
+    options: CompileOptions = DEFAULT_OPTIONS
+    """How the compiler works."""
 
     @property
     def is_quantized(self) -> bool:
@@ -334,7 +359,7 @@ class TorchVariant:
             _autocast(module, PRECISIONS[self.precision])
         if self.compiler is None:
             return module
-        return compiled(module, self.compiler, self.peak_dtype)
+        return compiled(module, self.compiler, self.peak_dtype, self.options)
 
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
@@ -470,10 +495,16 @@ class TorchModel(LoadedModel):
     native: torch.nn.Module
     device: torch.device
     variant: TorchVariant = AS_IT_IS
+    graphs_before: int = 0
+    """Graphs that ``torch.compile`` had captured in this process before the model was loaded."""
 
     @property
     def compiles(self) -> bool:
         return is_compiled(self.native)
+
+    @property
+    def graphs(self) -> int | None:
+        return graphs_made() - self.graphs_before if self.compiles else None
 
     @property
     def precision_method(self) -> str:
@@ -498,8 +529,12 @@ class TorchModel(LoadedModel):
         What it returns may have to be :func:`finished`.
         """
         if batch.forward is None:
-            return partial(self.native, *batch.args, **batch.kwargs)
-        return partial(batch.forward, self.native, *batch.args, **batch.kwargs)
+            forward = partial(self.native, *batch.args, **batch.kwargs)
+        else:
+            forward = partial(batch.forward, self.native, *batch.args, **batch.kwargs)
+        if self.variant.options.fullgraph:
+            return partial(_as_one_graph, forward)
+        return forward
 
     def state_of(self, batch: Inputs) -> int:
         return hash(state_of((batch.args, batch.kwargs)))
@@ -517,6 +552,16 @@ class TorchModel(LoadedModel):
             "h2d": synchronised(lambda: on_device(host, self.device), self.device),
             "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)],
         }
+
+
+def _as_one_graph(forward: Callable[[], object]) -> object:
+    try:
+        return forward()
+    except Exception as error:
+        if not is_graph_break(error):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise Unsupported(f"compile_fullgraph=true: the forward is not one graph: {reason}") from error
 
 
 def _on_host(tensor: torch.Tensor) -> AnyArray:
@@ -797,11 +842,17 @@ _PACKAGES = {
 _FELL_BACK = ("Failed in OpenVINO execution", "OpenVINO execution failed")
 
 
-def compiled(module: torch.nn.Module, compiler: Compiler, dtype: torch.dtype | None = None) -> torch.nn.Module:
+def compiled(
+    module: torch.nn.Module,
+    compiler: Compiler,
+    dtype: torch.dtype | None = None,
+    chosen: CompileOptions = DEFAULT_OPTIONS,
+) -> torch.nn.Module:
     """Return the module as a compiler runs it; what it cannot compile is never run by another one instead.
 
     Args:
         dtype: that of most of the computation; None: single precision.
+        chosen: further arguments of ``torch.compile``; only inductor has modes.
 
     Raises:
         Unsupported: it is not installed, or lacks what it needs on this host.
@@ -823,7 +874,14 @@ def compiled(module: torch.nn.Module, compiler: Compiler, dtype: torch.dtype | N
             settings["INFERENCE_PRECISION_HINT"] = "f32"
         # Without aot_autograd, OpenVINO traces in a way that torch 2.13 rejects.
         options = {"device": "CPU", "aot_autograd": True, "config": settings}
-    made: torch.nn.Module = torch.compile(module, backend=compiler, options=options or None)  # type: ignore[assignment]
+    made: torch.nn.Module = torch.compile(  # type: ignore[assignment]
+        module,
+        backend=compiler,
+        options=options or None,
+        mode=chosen.mode,
+        dynamic=chosen.dynamic,
+        fullgraph=chosen.fullgraph,
+    )
     return made
 
 

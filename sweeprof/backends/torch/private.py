@@ -61,6 +61,18 @@ def find_compiler(name: str) -> object:
     return found
 
 
+def graphs_made() -> int:
+    """Return the number of graphs that ``torch.compile`` has captured in this process."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
+
+
+def is_graph_break(error: Exception) -> bool:
+    """Return True if ``torch.compile`` raised an error because a forward is not one graph."""
+    dynamo: Any = sys.modules.get("torch._dynamo.exc")
+    return dynamo is not None and isinstance(error, dynamo.Unsupported)
+
+
 def inductor_settings() -> str:
     """Return inductor's settings that are not at their defaults, as lines of Python; nothing until something has compiled.
 

@@ -259,7 +259,7 @@ OF_GENERATION = [
     *("compute/macs_prefill", "compute/macs_decode", "rate/mfu_prefill", "rate/mbu_decode"),
 ]
 EAGER = OF_SINGLE_STEPS | OF_A_SWEEP | OF_OTHER_TARGETS | OF_OTHER_BACKENDS | ELSEWHERE | ON_A_DEVICE
-EAGER |= {"latency/trace", "latency/compile", "quality/agreement"}
+EAGER |= {"latency/trace", "latency/compile", "latency/graph_breaks", "quality/agreement"}
 NOT_HERE = {"inference": EAGER | OF_TRAINING, "training": EAGER}
 """What a profiler of an eager model on the host has a reason for, by the mode."""
 
