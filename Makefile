@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types docs screenshots unit coverage slow thorough versions dist test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks ray published chaos mutants structure format clean
+.PHONY: quickstart test test-gpu check lint types docs screenshots unit coverage slow thorough versions dist test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks ray published chaos mutants structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -86,6 +86,12 @@ endif
 CLUSTER := slow or not slow
 test-cluster: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest --numprocesses=0 -o cache_dir=.pytest_cache/cluster -m "$(CLUSTER)" tests/cluster
+
+# On a host with a GPU, with a PyTorch for it: figures against those of other tools, sweeps that run out of memory or are killed: minutes.
+# `make test-gpu GPU_PYTHON=python3` runs with what that Python has, without a package index; SWEEPROF_TEST_DEVICE=cpu on the CPU.
+GPU_PYTHON = $(BIN)/python
+test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.test-$(STAMP))
+	$(GPU_PYTHON) -m pytest --numprocesses=0 -W default tests/gpu
 
 # Shapes of sweeps and Hydra's traps on every supported Hydra, each with the OmegaConf that it asks for.
 HYDRA := 1.3.2+2.3.0 1.3.8+2.3.1 1.4.0rc3+2.4.1rc1

@@ -90,6 +90,11 @@ class LoadedModel(ABC):
         """True if the first step compiles the model."""
         return False
 
+    @property
+    def graphs(self) -> int | None:
+        """Return the number of graphs that a compiler has made of the model so far; None if it makes none, or does not tell."""
+        return None
+
     def clock(self) -> Clock:
         """Return the clock of the device that the model is on."""
         return WallClock()
@@ -267,6 +272,14 @@ class Backend:
         """
         raise self.lacking("concurrently")
 
+    def device_times(self, model: Any, work: Work, protocol: Protocol) -> tuple[float, ...]:
+        """Return the seconds that the device takes for some steps whose work is queued before it begins.
+
+        Raises:
+            Unsupported: they cannot be had of this device or this step.
+        """
+        raise Unsupported("this backend does not tell the time of its device apart")
+
     def layer_times(self, model: Any, work: Work, protocol: Protocol) -> LayerTimes:
         """Return the times of every call of every layer: steps with and without probes in turns, as the protocol asks for."""
         raise self.lacking("layer_times")
@@ -373,6 +386,34 @@ def unsupported_reason(
     if method is None:
         return None
     return f"{name} does not support precision_method={method} for precision={spelled} ({known})"
+
+
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+"""As ``torch.compile(mode=…)`` calls them."""
+MatmulPrecision = Literal["highest", "high", "medium"]
+"""As :func:`torch.set_float32_matmul_precision` calls them."""
+
+
+def uncompilable_reason(settings: Mapping[str, object], device: str) -> str | None:
+    """Return why a model is not compiled as the settings of a backend ask for; None if it is, or if they ask for nothing.
+
+    Args:
+        settings: ``compile`` and ``compile_mode``, ``compile_dynamic``, ``compile_fullgraph``, each where it is given.
+        device: where the model runs.
+    """
+    compiler, mode = settings.get("compile"), settings.get("compile_mode")
+    if not compiler:
+        for name, default in (("compile_mode", None), ("compile_dynamic", None), ("compile_fullgraph", False)):
+            value = settings.get(name, default)
+            if value != default:
+                return f"{name}={str(value).lower()} needs backend.compile=true: the model is not compiled"
+        return None
+    if mode is not None and compiler not in (True, "inductor"):
+        return f"compile_mode={mode} is a mode of inductor, not of compile={compiler}"
+    if device == "cpu" and (mode == "reduce-overhead" or compiler == "cudagraphs"):
+        asked = "compile=cudagraphs" if compiler == "cudagraphs" else f"compile_mode={mode}"
+        return f"{asked} launches CUDA graphs, and device={device} has none"
+    return None
 
 
 def checked_method(backend: type, precision: str | None, method: str | None) -> str | None:

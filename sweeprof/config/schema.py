@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, get_args
 
-from sweeprof.backends import Compiler, Precision, PrecisionMethod
+from sweeprof.backends import CompileMode, Compiler, MatmulPrecision, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import LARGEST_SIZE, Constraint
 from sweeprof.config.override_syntax import TOO_MANY_DIGITS, spelled
@@ -125,6 +125,26 @@ class BackendSettings:
         False,
         "true: compile the model by torch.compile with inductor, or the name of another of its compilers, such as openvino.",
         c.boolean_or("compiler", get_args(Compiler)),
+    )
+    compile_mode: str | None = _key(
+        None,
+        "Mode of torch.compile with inductor: reduce-overhead launches CUDA graphs, max-autotune tries several kernels; null: the "
+        "default.",
+        c.optional(c.choice("mode of torch.compile", get_args(CompileMode))),
+    )
+    compile_dynamic: bool | None = _key(
+        None,
+        "true: torch.compile makes kernels for any shape; false: for each shape; null: for a shape until another one comes.",
+        c.optional(c.BOOLEAN),
+    )
+    compile_fullgraph: bool = _key(
+        False, "true: a forward that torch.compile cannot capture as one graph is unsupported.", c.BOOLEAN
+    )
+    matmul_precision: str | None = _key(
+        None,
+        "Precision of products of float32 matrices: highest (float32), high (TF32, or three times bfloat16), medium (bfloat16); "
+        "null: as torch has it.",
+        c.optional(c.choice("precision of matrix products", get_args(MatmulPrecision))),
     )
 
 

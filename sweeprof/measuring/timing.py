@@ -226,6 +226,12 @@ class Timing(Stored):
     """The times of the tokens; None in other modes."""
     command: CommandRuns | None = None
     """What else the runs of a program were; None in other modes."""
+    graphs: int | None = None
+    """The graphs that a compiler made of the model; None where it makes none, or does not tell."""
+    device_s: tuple[float, ...] = ()
+    """Seconds that the device takes for a step whose work is queued before it begins; of some steps after the samples."""
+    device_reason: str | None = None
+    """Why there are none."""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     """The output of the last run of a program, which is kept as artifacts."""
     baseline: Timing | None = field(default=None, repr=False)
@@ -269,6 +275,7 @@ class Timing(Stored):
         if not timing.samples:
             raise damaged(timing.samples, "a list of at least one time", ["samples"])
         lists = [timing.samples, (timing.first_step_s,), *timing.phases.values(), *timing.transfers.values()]
+        lists.append(timing.device_s)
         if timing.generation:
             lists += timing.generation.seconds
         shortest = min(min(times, default=0.0) for times in lists)
@@ -340,6 +347,63 @@ def measure(
         interleaved_run=None if run is None else replace(run, turns=tuple(turns)),
         trace_s=trace_s,
     )
+
+
+class DeviceClock(Clock, TypingProtocol):
+    """A clock of a device that works off what the host queues."""
+
+    def occupy(self, seconds: float) -> None:
+        """Queue work that takes the device about so long."""
+
+    def is_reached(self, mark: Any) -> bool:
+        """Return True if the device has got to a mark."""
+
+
+DEVICE_SAMPLES = 5
+"""At most: the work of a device on its own varies little."""
+OCCUPIED = (2, 4, 8)
+"""How long the device is kept occupied: multiples of the time that queueing the step took when the device was idle."""
+MOST_OCCUPIED_S = 0.25
+
+
+def measure_queued(step: Callable[[], object], protocol: Protocol, clock: DeviceClock) -> tuple[float, ...]:
+    """Return the seconds that the device takes for a step, without waiting for the host.
+
+    The device is kept occupied until the whole step is queued, as nvbench does with its blocking kernel. Its marks then tell the
+    time of its kernels and copies, with the pauses between them of a microsecond or so.
+
+    Args:
+        step: queues its work, and does not wait for it.
+        protocol: after ``min_s`` seconds no further sample is taken.
+        clock: of the device.
+
+    Raises:
+        Unsupported: the step waits for the device, or is longer than what a device queues.
+    """
+    began = clock.now()
+    step()
+    queueing_s = clock.now() - began
+    clock.between(clock.mark(), clock.mark())  # until the device is idle
+    samples: list[float] = []
+    multiples = list(OCCUPIED)
+    with without_collection():
+        while len(samples) < DEVICE_SAMPLES and (not samples or clock.now() - began < protocol.min_s):
+            clock.occupy(min(multiples[0] * queueing_s, MOST_OCCUPIED_S))
+            begin = clock.mark()
+            step()
+            end = clock.mark()
+            is_queued = not clock.is_reached(begin)
+            seconds = clock.between(begin, end)
+            if is_queued:
+                samples.append(seconds)
+            elif len(multiples) > 1:
+                multiples.pop(0)
+            else:
+                raise Unsupported(
+                    "the step was not queued before the device began: it waits for the device, as .item() does, or has more "
+                    "kernels than the device queues (about 1,000); operators/busy_share tells how much of it the device works"
+                )
+    return tuple(samples)
 
 
 class TrainingStep(TypingProtocol):

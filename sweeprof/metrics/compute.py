@@ -11,6 +11,7 @@ from sweeprof.results.layers import LayerTable, Liveness, Training
 from sweeprof.results.measurement import Artifact, Measurement, MetricInfo, Number
 from sweeprof.results.observations import Operators, OwnCounts
 from sweeprof.results.record import Warning
+from sweeprof.text import one_line
 
 
 @metric(name="params/total", unit="params", better="lower")
@@ -225,10 +226,27 @@ NOTHING = Missing("no operator of the framework ran in the step")
 
 @metric(name="operators/self_s", unit="s", better="lower")
 def self_s(operators: Operators) -> Estimate | Missing:
-    """Seconds on the host inside operators in one traced step, each second once."""
+    """Seconds inside operators in one traced step, each second once: on an accelerator those of its kernels and copies alone."""
     if not operators.rows:
         return NOTHING
-    return _of_steps(operators, sum(row.self_s for row in operators.rows))
+    if operators.device_s is None:
+        return _of_steps(operators, sum(row.self_s for row in operators.rows))
+    longest = [f"{one_line(kernel.name)[:60]} ({kernel.share:.0%})" for kernel in operators.kernels[:5]]
+    return _of_steps(operators, operators.device_s, **({"kernels": ", ".join(longest)} if longest else {}))
+
+
+@metric(name="operators/busy_share", unit="ratio", better=None)
+def busy_share(operators: Operators) -> Estimate | Missing:
+    """Share of a step in which the kernels or copies of an accelerator run, by its profiler; in the rest it is idle.
+
+    The seconds of the kernels are those of traced steps, those of the step of steps without the profiler.
+    """
+    if operators.busy_share is None:
+        return Missing(
+            "there are no times of kernels: the model runs on the host, or the profiler records none of its device"
+        )
+    estimate = _of_steps(operators, operators.busy_share, idle=1 - operators.busy_share)
+    return dataclasses.replace(estimate, warnings=operators.warnings)
 
 
 @metric(name="operators/python_share", unit="ratio", better="lower")
@@ -240,7 +258,7 @@ def python_share(operators: Operators) -> Estimate | Missing:
     return _of_steps(operators, max(0.0, 1.0 - inside))  # operators in two threads can take more than the step
 
 
-def _of_steps(operators: Operators, value: float, **detail: str) -> Estimate:
+def _of_steps(operators: Operators, value: float, **detail: object) -> Estimate:
     return Estimate(value, f"mean of {operators.steps} traced steps", detail={"n": operators.steps, **detail})
 
 

@@ -67,6 +67,34 @@ def iteration(timing: Rounds) -> Estimate | Missing:
     return _not_trained(timing) or over_rounds(timing)
 
 
+@metric(name="latency/device", unit="s", better="lower")
+def device(timing: Rounds) -> Estimate | Missing:
+    """Time that an accelerator takes for the kernels and copies of one step, all of which are queued before it begins.
+
+    A step is a forward, or with mode=training a whole training step. What the wall time has beyond it is waiting for the host.
+    """
+    missing = _without_device_times(timing)
+    return missing or over_rounds(timing, samples_of=lambda timing: timing.device_s, are_of_steps=False)
+
+
+@metric(name="latency/device_share", unit="ratio", better=None)
+def device_share(timing: Rounds) -> Estimate | Missing:
+    """Share of the wall time of a step that an accelerator takes for it: latency/device over the wall time."""
+    missing = _without_device_times(timing)
+    if missing is not None:
+        return missing
+    shares = [statistics.median(round.device_s) / round.median_s for round in timing]
+    return replace(single(shares, timing), warnings=_warnings(timing))
+
+
+def _without_device_times(timing: Rounds) -> Missing | None:
+    missing = _of_generation(timing)
+    for round in timing:
+        if missing is None and not round.device_s:
+            missing = Missing(round.device_reason or "an earlier version of sweeprof has not measured it")
+    return missing
+
+
 @metric(name="latency/p90", unit="s", better="lower")
 def p90(timing: Rounds) -> Estimate | Missing:
     """90th percentile of the wall time of a single step: a forward, or with mode=training a whole training step."""
@@ -103,6 +131,19 @@ def compile(timing: Rounds) -> Estimate | Missing:
     if min(beyond) <= 0:
         return Missing("a first step took no longer than later ones")
     return single(beyond, timing)
+
+
+@metric(name="latency/graph_breaks", unit="breaks", better="lower")
+def graph_breaks(timing: Rounds) -> Estimate | Missing:
+    """Places where torch.compile cuts a forward, and Python goes on between two graphs: the graphs that it made, less one."""
+    found = [round.graphs for round in timing if round.graphs is not None]
+    if len(found) < len(timing):
+        return Missing("this backend does not capture graphs")
+    if min(found) == 0:
+        return Missing(
+            "no graph was captured: the model had been compiled before, or all of its forward runs in Python"
+        )
+    return Estimate(max(found) - 1, "exact")
 
 
 @metric(name="latency/trace", unit="s", better="lower")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
-from sweeprof.backends import Backend
+from sweeprof.backends import Backend, LoadedModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.timing import (
     FusedStep,
@@ -22,11 +23,13 @@ from sweeprof.measuring.timing import (
     measure_training,
     sampled,
 )
+from sweeprof.measuring.training_config import Work
 from sweeprof.passes.registry import Pass, Session
 from sweeprof.paths import cache_folder
 from sweeprof.results.compared_rows import warnings_of
 from sweeprof.results.environment import Peaks, capture
 from sweeprof.results.files import read_json, write_json
+from sweeprof.results.observations import launch_bound
 from sweeprof.results.record import Stored, Warning
 
 WRITTEN = Warning(
@@ -67,10 +70,25 @@ def run(session: Session, backend: Backend) -> Timing:
                 moves = model.transfers(inputs, step())
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
+        timing = replace(timing, graphs=model.graphs)
+        if session.mode in ("inference", "training"):
+            timing = with_device_times(timing, session, backend, model, work)
         if model.state_of(work.batch) != before:
             timing = replace(timing, warnings=(*timing.warnings, WRITTEN))
     deviating = warnings_of(session.settings.deviations)
     return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating), workload=workload)
+
+
+def with_device_times(timing: Timing, session: Session, backend: Backend, model: LoadedModel, work: Work) -> Timing:
+    """Return the timing with the device's own times of a step, and a warning where the device waits for the host."""
+    if session.device_name() == "cpu":
+        return replace(timing, device_reason="the model runs on the host")
+    try:
+        device_s = backend.device_times(model, work, session.protocol)
+    except Unsupported as error:
+        return replace(timing, device_reason=str(error))
+    waiting = launch_bound(statistics.median(device_s) / timing.median_s)
+    return replace(timing, device_s=device_s, warnings=(*timing.warnings, *waiting))
 
 
 def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing, ...]]) -> tuple[Timing, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from sweeprof.display import Displayed, Rows, listing_of
 from sweeprof.errors import UserError, choice_problem
 from sweeprof.results.layer_times import Host, Mode, number_frame, with_host
-from sweeprof.results.record import Stored
+from sweeprof.results.record import Stored, Warning
 
 if TYPE_CHECKING:
     import pandas
@@ -264,6 +264,8 @@ class Allocations(Stored):
     library keeps for itself is not among them.
     """
 
+    NOT_STORED = ("files",)
+
     mode: Mode
     steps: int
     peak_bytes: int
@@ -283,6 +285,8 @@ class Allocations(Stored):
     """The peak of each step; the first one begins without gradients and optimizer state."""
     allocated_per_step_bytes: int | None = None
     """Everything that was allocated in the last step, whether it was released or not."""
+    files: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """Files that are stored beside the record: of CUDA ``memory_snapshot.pickle``, which https://pytorch.org/memory_viz draws."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", Rows(self.tensors))
@@ -362,6 +366,35 @@ class OperatorTotal(Displayed):
 
 
 @dataclass(frozen=True, slots=True)
+class KernelRow(Displayed):
+    """One kernel of an accelerator, or one kind of copy: of one step, means over the steps that were traced."""
+
+    name: str
+    calls: float
+    device_s: float
+    share: float
+    """Of the seconds of all kernels and copies."""
+
+
+BUSY = 0.7
+"""A device that works in less of a step than this waits for the host."""
+
+
+def launch_bound(busy_share: float | None) -> tuple[Warning, ...]:
+    """Return a warning if a device waits for the host.
+
+    Args:
+        busy_share: of a step that the device works in; None: not known.
+    """
+    if busy_share is None or busy_share >= BUSY:
+        return ()
+    text = f"the device works in {busy_share:.0%} of the step, and waits for the host to launch kernels in the rest"
+    graphs = "use CUDA graphs (backend.compile_mode=reduce-overhead)"
+    advice = f"raise batch_size, compile the model (backend=torch_compile), or {graphs}"
+    return (Warning("launch_bound", text, advice),)
+
+
+@dataclass(frozen=True, slots=True)
 class Operators(Stored):
     """The operators of a step, by module and shapes."""
 
@@ -379,6 +412,35 @@ class Operators(Stored):
     """Files that are stored beside the record, by name: ``trace.json.gz`` opens in Perfetto."""
     host: Host = field(default_factory=dict, repr=False, compare=False)
     """The host on which they were traced, by the columns of :meth:`to_frame`; empty if it is not known."""
+    kernels: tuple[KernelRow, ...] = ()
+    """What ran on the accelerator, the longest first; empty on the host."""
+    busy_s: float | None = None
+    """Seconds of a step in which any of the kernels and copies ran; None on the host."""
+    untraced_step_s: float | None = None
+    """Seconds of one step before the trace, until the accelerator was done; None on the host."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernels", Rows(self.kernels))
+
+    @property
+    def device_s(self) -> float | None:
+        """Seconds of all kernels and copies of a step together; None on the host."""
+        if self.kernels:
+            return sum(kernel.device_s for kernel in self.kernels)
+        known = [row.device_self_s for row in self.rows if row.device_self_s is not None]
+        return sum(known) if known else None
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of an untraced step in which the accelerator works; None on the host."""
+        if self.busy_s is None or not self.untraced_step_s:
+            return None
+        return min(1.0, self.busy_s / self.untraced_step_s)
+
+    @property
+    def warnings(self) -> tuple[Warning, ...]:
+        """A warning if the accelerator waits for the host."""
+        return launch_bound(self.busy_share)
 
     def top(self, n: int = 10, column: str = "self_s") -> Rows[OperatorRow]:
         """The ``n`` largest rows of a column."""

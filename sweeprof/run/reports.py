@@ -49,7 +49,7 @@ from sweeprof.results.environment import Peaks
 from sweeprof.results.files import read_json, replacing, unwritable, validated, write_atomically, write_json
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.observations import Allocations, LayerMemory, Moment, Operators
+from sweeprof.results.observations import Allocations, KernelRow, LayerMemory, Moment, Operators
 from sweeprof.results.record import Json, PassName, Record
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import report_lock
@@ -486,8 +486,8 @@ def _files_of_passes(folder: Folder, combination_id: str) -> tuple[str, ...]:
 def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: str) -> dict[str, str]:
     """Write the files of a combination; returns their addresses relative to the folder by what a reader knows them by.
 
-    ``layers/ID.{csv,html}``, ``operators/ID.csv`` and ``memory/ID/{timeline,layers,tensors}.csv``, each where there is
-    something to write. Among the addresses are those of ``artifacts/ID/*``, which the passes left.
+    ``layers/ID.{csv,html}``, ``operators/ID.csv``, ``kernels/ID.csv`` and ``memory/ID/{timeline,layers,tensors}.csv``, each where
+    there is something to write. Among the addresses are those of ``artifacts/ID/*``, which the passes left.
     """
     id = combination_id
     links = {name: f"artifacts/{id}/{name}" for name in seen.files}
@@ -501,6 +501,8 @@ def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: 
         write("layers.csv", f"layers/{id}.csv", to_csv(seen.layers))
     if seen.operators is not None:
         write("operators.csv", f"operators/{id}.csv", operators_csv(seen.operators))
+        if seen.operators.kernels:
+            write("kernels.csv", f"kernels/{id}.csv", _csv(KernelRow, seen.operators.kernels))
     if seen.allocations is not None:
         memory = seen.allocations
         write("memory/timeline.csv", f"memory/{id}/timeline.csv", _csv(Moment, memory.timeline))

@@ -162,6 +162,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         "times": times,
         "memory": memory,
         "peaks": compared,
+        "device_reason": profiler.compute("latency/device").reason,
         "memory_reason": profiler.compute("memory/cuda_process_peak_bytes").reason,
         "lines": [
             [line.source.strip(), line.hits, line.allocated_bytes, line.peak_bytes] for line in lines.functions[0].lines

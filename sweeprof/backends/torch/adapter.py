@@ -12,11 +12,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psutil
 import torch
 
-from sweeprof.backends import Backend, Build, Compiler, Gap, Precision, PrecisionMethod, checked_method
+from sweeprof.backends import (
+    Backend,
+    Build,
+    CompileMode,
+    Compiler,
+    Gap,
+    MatmulPrecision,
+    Precision,
+    PrecisionMethod,
+    checked_method,
+    uncompilable_reason,
+)
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
+    CompileOptions,
+    CudaClock,
     TorchModel,
     TorchVariant,
     accelerators,
@@ -26,7 +39,7 @@ from sweeprof.backends.torch.model import (
     synchronised,
     with_quantized_weights,
 )
-from sweeprof.backends.torch.private import inductor_settings
+from sweeprof.backends.torch.private import graphs_made, inductor_settings
 from sweeprof.backends.torch.state import (
     in_mode,
     known_accelerator,
@@ -37,11 +50,12 @@ from sweeprof.backends.torch.state import (
     tensors_of,
     unchanged,
 )
-from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
+from sweeprof.backends.torch.training import TorchTraining, count_built_training, stepping, training
 from sweeprof.counting.formulas import EVERYTHING, Formulas, ModuleSelection
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import AllocationMeter
-from sweeprof.measuring.timing import GenerationStep, WallClock, sampled
+from sweeprof.measuring.timing import GenerationStep, WallClock, measure_queued, sampled
 from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
 from sweeprof.results.environment import Peaks, PeakSettings
 from sweeprof.results.graph import Graph
@@ -81,9 +95,19 @@ class TorchBackend(Backend):
     """True: images are stored with their channels last."""
     compile: bool | Compiler = False
     """What ``torch.compile`` generates kernels with; true: inductor; false: the model is not compiled."""
+    compile_mode: CompileMode | None = None
+    """As of ``torch.compile``; None: its default."""
+    compile_dynamic: bool | None = None
+    """As ``dynamic`` of ``torch.compile``."""
+    compile_fullgraph: bool = False
+    """True: a forward that is not captured as one graph is unsupported."""
+    matmul_precision: MatmulPrecision | None = None
+    """Of products of float32 matrices; None: as torch has it."""
 
     def configure(self, seed: int) -> None:
         torch.set_num_threads(self.threads)
+        if self.matmul_precision is not None:
+            torch.set_float32_matmul_precision(self.matmul_precision)
         if torch.get_num_interop_threads() != 1:  # can be set once in a process
             torch.set_num_interop_threads(1)
         if known_accelerator() is None:
@@ -128,10 +152,14 @@ class TorchBackend(Backend):
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
         variant = self._variant()
+        settings = {name: getattr(self, name) for name in ("compile", *_COMPILE_OPTIONS)}
+        reason = uncompilable_reason(settings, torch.device(device).type)
+        if reason is not None:
+            raise Unsupported(reason)
         module = in_inference(built(build))
         if offloaded_to(module) is None:
             module = module.to(device)
-        return TorchModel(variant.of(module), torch.device(device), variant)
+        return TorchModel(variant.of(module), torch.device(device), variant, graphs_made())
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         return self._as_held(count_built(*self._counted(build, inputs), formulas), build)
@@ -148,7 +176,8 @@ class TorchBackend(Backend):
     def _variant(self) -> TorchVariant:
         method = checked_method(type(self), self.precision, self.precision_method)
         compiler: Compiler | None = "inductor" if self.compile is True else self.compile or None
-        return TorchVariant(self.precision, self.channels_last, compiler, method)
+        options = CompileOptions(self.compile_mode, self.compile_dynamic, self.compile_fullgraph)
+        return TorchVariant(self.precision, self.channels_last, compiler, method, options)
 
     def _counted(self, build: Build, inputs: Inputs) -> tuple[Build, Inputs]:
         """Return what is counted: compiling, quantizing and autocast change the kernels, not the computation."""
@@ -213,6 +242,14 @@ class TorchBackend(Backend):
 
         return TorchTrainingHooks(model, selection)
 
+    def device_times(self, model: TorchModel, work: Work, protocol: Protocol) -> tuple[float, ...]:
+        clock = model.clock()
+        if not isinstance(clock, CudaClock):
+            raise Unsupported(f"{model.device.type} has no kernel that keeps it occupied while a step is queued")
+        with stepping(model, work) as steps:
+            steps.whole()  # makes the state of the optimizer
+            return measure_queued(steps.queue, protocol, clock)
+
     def layer_times(self, model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.torch.layer_times import layer_times
 
@@ -247,6 +284,9 @@ class TorchBackend(Backend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+_COMPILE_OPTIONS = ("compile_mode", "compile_dynamic", "compile_fullgraph")
 
 
 def _made(variant: TorchVariant, build: Build) -> torch.nn.Module:

@@ -8,10 +8,11 @@ node of the backward belongs to the module whose forward made it: both carry aut
 from __future__ import annotations
 
 import gc
+import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,14 @@ from torch.nn.parameter import is_lazy
 from sweeprof.backends.torch.callsites import dtype_name, stored_parts, tensors_in
 from sweeprof.backends.torch.model import TorchModel, accelerators
 from sweeprof.backends.torch.operators import MODULE, NODE, STEP, annotated, check_no_profiler
-from sweeprof.backends.torch.private import DisableTorchFunctionSubclass, EventType, RecordFunction
+from sweeprof.backends.torch.private import (
+    DisableTorchFunctionSubclass,
+    EventType,
+    RecordFunction,
+    is_history_recorded,
+    memory_snapshot,
+    record_memory_history,
+)
 from sweeprof.backends.torch.state import in_one_thread, modules_of
 from sweeprof.backends.torch.training import stepping
 from sweeprof.display import Rows
@@ -156,7 +164,10 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
         gc.collect()
         before = storages()
         meter.begin()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        with (
+            snapshot_of(model.device) as files,
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler,
+        ):
             for _ in range(STEPS):
                 with RecordFunction(STEP):
                     steps.whole()
@@ -169,7 +180,30 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     changes, begins, ends = _followed(roots, model.device.type)
     if model.device.type != "cpu" and not any(change.bytes for change in changes):
         raise Unsupported(f"torch's profiler shows no allocations on {model.device.type}")
-    return course(changes, begins, ends, mode=work.mode, tensors=tensors, device=device)
+    found = course(changes, begins, ends, mode=work.mode, tensors=tensors, device=device)
+    return replace(found, files=files)
+
+
+MOST_ENTRIES = 20_000
+"""Allocations and releases of which the snapshot has the source lines: a few KB each."""
+
+
+@contextmanager
+def snapshot_of(device: torch.device) -> Iterator[dict[str, bytes]]:
+    """Yield a mapping that has the snapshot of CUDA's allocator by the name of its file when the context is left.
+
+    It is empty on other devices, and where the caller records the allocator's history, which is left alone.
+    """
+    files: dict[str, bytes] = {}
+    if device.type != "cuda" or is_history_recorded():
+        yield files
+        return
+    record_memory_history(max_entries=MOST_ENTRIES, stacks="python")
+    try:
+        yield files
+        files["memory_snapshot.pickle"] = pickle.dumps(memory_snapshot(device))
+    finally:
+        record_memory_history(enabled=None)
 
 
 def _followed(roots: Iterable[Any], device: str) -> tuple[list[Change], list[int], list[int]]:

@@ -30,10 +30,28 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, LoadedModel, attribute, outputs_on_host
+from sweeprof.backends import (
+    AnyArray,
+    Build,
+    CompileMode,
+    Compiler,
+    HostOutputs,
+    LoadedModel,
+    attribute,
+    outputs_on_host,
+)
 from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
-from sweeprof.backends.torch.private import SWITCHES_OF_AUTOGRAD, OpOverload, below_autograd, core, find_compiler
+from sweeprof.backends.torch.private import (
+    SWITCHES_OF_AUTOGRAD,
+    OpOverload,
+    below_autograd,
+    core,
+    find_compiler,
+    graphs_made,
+    is_graph_break,
+    sleep_on_device,
+)
 from sweeprof.backends.torch.state import (
     DispatchMode,
     WrappedForward,
@@ -209,6 +227,35 @@ class EventClock(WallClock):
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3
 
+    def is_reached(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+
+class CudaClock(EventClock):
+    """It can also keep the device occupied, by a kernel that spins.
+
+    Args:
+        record: as of :class:`EventClock`.
+        spin: queues a kernel that spins for so many cycles of the device.
+    """
+
+    def __init__(self, record: Callable[[], object], spin: Callable[[int], object]) -> None:
+        super().__init__(record)
+        self._spin = spin
+        self._cycles_per_s: float | None = None
+
+    def occupy(self, seconds: float) -> None:
+        if self._cycles_per_s is None:
+            self._spin(CALIBRATED_CYCLES)  # the first one also loads the kernel
+            begin = self.mark()
+            self._spin(CALIBRATED_CYCLES)
+            self._cycles_per_s = CALIBRATED_CYCLES / self.between(begin, self.mark())
+        self._spin(round(seconds * self._cycles_per_s))
+
+
+CALIBRATED_CYCLES = 1_000_000
+"""About half a millisecond."""
+
 
 def accelerators() -> list[str]:
     """Return the names of this host's accelerators: the current one, and each by its number."""
@@ -228,6 +275,12 @@ def clock_of(device: torch.device) -> Clock:
         event.record(torch.accelerator.current_stream(device))  # an event's own choice is the current device's stream
         return event
 
+    def spin(cycles: int) -> None:
+        with torch.cuda.device(device):
+            sleep_on_device(cycles)
+
+    if device.type == "cuda":
+        return CudaClock(record, spin)
     return EventClock(record)
 
 
@@ -238,6 +291,18 @@ PRECISIONS: dict[str, torch.dtype] = {
     "int8": torch.float32,
 }
 """Data type of parameters and floating-point inputs, or with ``autocast`` of the computation."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Arguments of ``torch.compile``."""
+
+    mode: CompileMode | None = None
+    dynamic: bool | None = None
+    fullgraph: bool = False
+
+
+DEFAULT_OPTIONS = CompileOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +317,8 @@ class TorchVariant:
     """What ``torch.compile`` generates kernels with; None: it is not compiled."""
     method: str | None = None
     """``autocast``: parameters stay in 32 bits; ``torchao``: they are quantized; None: they are converted."""
+    options: CompileOptions = DEFAULT_OPTIONS
+    """How the compiler works."""
 
     @property
     def is_quantized(self) -> bool:
@@ -292,7 +359,7 @@ class TorchVariant:
             _autocast(module, PRECISIONS[self.precision])
         if self.compiler is None:
             return module
-        return compiled(module, self.compiler, self.peak_dtype)
+        return compiled(module, self.compiler, self.peak_dtype, self.options)
 
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
@@ -428,10 +495,16 @@ class TorchModel(LoadedModel):
     native: torch.nn.Module
     device: torch.device
     variant: TorchVariant = AS_IT_IS
+    graphs_before: int = 0
+    """Graphs that ``torch.compile`` had captured in this process before the model was loaded."""
 
     @property
     def compiles(self) -> bool:
         return is_compiled(self.native)
+
+    @property
+    def graphs(self) -> int | None:
+        return graphs_made() - self.graphs_before if self.compiles else None
 
     @property
     def precision_method(self) -> str:
@@ -456,8 +529,12 @@ class TorchModel(LoadedModel):
         What it returns may have to be :func:`finished`.
         """
         if batch.forward is None:
-            return partial(self.native, *batch.args, **batch.kwargs)
-        return partial(batch.forward, self.native, *batch.args, **batch.kwargs)
+            forward = partial(self.native, *batch.args, **batch.kwargs)
+        else:
+            forward = partial(batch.forward, self.native, *batch.args, **batch.kwargs)
+        if self.variant.options.fullgraph:
+            return partial(_as_one_graph, forward)
+        return forward
 
     def state_of(self, batch: Inputs) -> int:
         return hash(state_of((batch.args, batch.kwargs)))
@@ -475,6 +552,16 @@ class TorchModel(LoadedModel):
             "h2d": synchronised(lambda: on_device(host, self.device), self.device),
             "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)],
         }
+
+
+def _as_one_graph(forward: Callable[[], object]) -> object:
+    try:
+        return forward()
+    except Exception as error:
+        if not is_graph_break(error):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise Unsupported(f"compile_fullgraph=true: the forward is not one graph: {reason}") from error
 
 
 def _on_host(tensor: torch.Tensor) -> AnyArray:
@@ -755,11 +842,17 @@ _PACKAGES = {
 _FELL_BACK = ("Failed in OpenVINO execution", "OpenVINO execution failed")
 
 
-def compiled(module: torch.nn.Module, compiler: Compiler, dtype: torch.dtype | None = None) -> torch.nn.Module:
+def compiled(
+    module: torch.nn.Module,
+    compiler: Compiler,
+    dtype: torch.dtype | None = None,
+    chosen: CompileOptions = DEFAULT_OPTIONS,
+) -> torch.nn.Module:
     """Return the module as a compiler runs it; what it cannot compile is never run by another one instead.
 
     Args:
         dtype: that of most of the computation; None: single precision.
+        chosen: further arguments of ``torch.compile``; only inductor has modes.
 
     Raises:
         Unsupported: it is not installed, or lacks what it needs on this host.
@@ -781,7 +874,14 @@ def compiled(module: torch.nn.Module, compiler: Compiler, dtype: torch.dtype | N
             settings["INFERENCE_PRECISION_HINT"] = "f32"
         # Without aot_autograd, OpenVINO traces in a way that torch 2.13 rejects.
         options = {"device": "CPU", "aot_autograd": True, "config": settings}
-    made: torch.nn.Module = torch.compile(module, backend=compiler, options=options or None)  # type: ignore[assignment]
+    made: torch.nn.Module = torch.compile(  # type: ignore[assignment]
+        module,
+        backend=compiler,
+        options=options or None,
+        mode=chosen.mode,
+        dynamic=chosen.dynamic,
+        fullgraph=chosen.fullgraph,
+    )
     return made
 
 

@@ -22,6 +22,7 @@ no number; it runs right after the node that it serves and belongs where that on
 from __future__ import annotations
 
 import gzip
+import statistics
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,12 +47,14 @@ from sweeprof.backends.torch.training import Steps, stepping
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, OperatorCost
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import path_below
+from sweeprof.measuring.timing import WallClock, lasting
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, is_below
 from sweeprof.results.layers import Shapes
-from sweeprof.results.observations import OperatorRow, Operators, Phase
+from sweeprof.results.observations import KernelRow, OperatorRow, Operators, Phase
 
 WARMUP_STEPS = 2
+UNTRACED_STEPS = 5
 TRACED_STEPS = 3
 MOST_EVENTS = 60_000
 """Operators in a trace of several steps; a step that has more is traced once. An event takes about 20 bytes of the file."""
@@ -72,6 +75,9 @@ def operators(model: TorchModel, work: Work) -> Operators:
     with stepping(model, work) as steps, in_one_thread("torch's profiler", steps.whole):
         for _ in range(WARMUP_STEPS):
             steps.whole()
+        untraced_step_s = None
+        if model.device.type in DEVICE_ACTIVITIES:  # kernels take as long in a trace as without one, the host does not
+            untraced_step_s = statistics.median(lasting(steps.whole, 1, WallClock()) for _ in range(UNTRACED_STEPS))
         counted, reason = _counted(model.native, steps)
         # The first trace also pays for what the profiler sets up once, so that it is kept only where it is long.
         trace = traced(model.native, steps, 1)
@@ -85,6 +91,9 @@ def operators(model: TorchModel, work: Work) -> Operators:
         step_s=trace.step_s,
         flops_reason=reason,
         files={"trace.json.gz": trace.chrome},
+        kernels=kernel_rows(trace),
+        busy_s=busy_seconds(trace),
+        untraced_step_s=untraced_step_s,
     )
 
 
@@ -267,6 +276,34 @@ class TorchTrace:
     """Seconds of one step, mean."""
     chrome: bytes
     """The trace in Chrome's format, compressed with gzip."""
+    kernels: tuple[FunctionEvent, ...] = ()
+    """Kernels and copies of the accelerator; empty on the host."""
+
+
+def kernels_among(events: Sequence[Any]) -> tuple[FunctionEvent, ...]:
+    """Return the kernels and copies of an accelerator; the ranges of a model's own annotations are on its timeline, too."""
+    return tuple(event for event in events if event.device_type.name != "CPU" and not event.is_user_annotation)
+
+
+def kernel_rows(trace: TorchTrace) -> tuple[KernelRow, ...]:
+    """Return the kernels of a step by name, the longest first."""
+    seconds: Counter[str] = Counter()
+    calls = Counter(event.name for event in trace.kernels)
+    for event in trace.kernels:
+        seconds[event.name] += event.time_range.elapsed_us() / 1e6 / trace.steps  # type: ignore[no-untyped-call]
+    whole = sum(seconds.values())
+    return tuple(KernelRow(name, calls[name] / trace.steps, s, s / whole) for name, s in seconds.most_common() if whole)
+
+
+def busy_seconds(trace: TorchTrace) -> float | None:
+    """Return the seconds of a step in which any kernel or copy ran, those of several streams once; None if there are none."""
+    if not trace.kernels:
+        return None
+    busy_us = end = 0.0
+    for event in sorted(trace.kernels, key=lambda event: event.time_range.start):
+        busy_us += max(0.0, event.time_range.end - max(end, event.time_range.start))
+        end = max(end, event.time_range.end)
+    return busy_us / 1e6 / trace.steps
 
 
 def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
@@ -284,14 +321,15 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
         for _ in range(count):
             with RecordFunction(STEP):
                 steps.whole(lambda phase: RecordFunction(PHASE + phase))
-    events = [e for e in profiler.events() if e.device_type.name == "CPU" and e.name != "[memory]"]
+    every_event = profiler.events()
+    events = [e for e in every_event if e.device_type.name == "CPU" and e.name != "[memory]"]
     operators, entered = _attributed(events)
     span = [event.cpu_time_total for event in events if event.name == STEP]
     with TemporaryDirectory() as folder:  # torch writes to a path only
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         chrome = gzip.compress(path.read_bytes(), mtime=0)
-    return TorchTrace(operators, entered, count, sum(span) / len(span) / 1e6, chrome)
+    return TorchTrace(operators, entered, count, sum(span) / len(span) / 1e6, chrome, kernels_among(every_event))
 
 
 def check_no_profiler() -> None:

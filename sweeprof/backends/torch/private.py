@@ -41,11 +41,36 @@ RecordFunction = interface("torch._C._profiler:_RecordFunctionFast")
 ProfilerSettings = interface("torch._C._profiler:_ExperimentalConfig")
 is_profiler_enabled = interface("torch._C._autograd:_profiler_enabled")
 
+# A kernel that does nothing for a number of cycles.
+sleep_on_device = interface("torch.cuda:_sleep")
+
+# What the allocator of CUDA remembers of each allocation.
+record_memory_history = interface("torch.cuda.memory:_record_memory_history")
+memory_snapshot = interface("torch.cuda.memory:_snapshot")
+
+
+def is_history_recorded() -> bool:
+    """Return True if the caller records the history of CUDA's allocator."""
+    asked: Any = getattr(core, "_cuda_isHistoryEnabled", None)  # a build without CUDA has none
+    return asked is not None and bool(asked())
+
 
 def find_compiler(name: str) -> object:
     """Return a compiler of ``torch.compile`` by its name; the modules that provide it are imported."""
     found: object = interface("torch._dynamo:lookup_backend")(name)
     return found
+
+
+def graphs_made() -> int:
+    """Return the number of graphs that ``torch.compile`` has captured in this process."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
+
+
+def is_graph_break(error: Exception) -> bool:
+    """Return True if ``torch.compile`` raised an error because a forward is not one graph."""
+    dynamo: Any = sys.modules.get("torch._dynamo.exc")
+    return dynamo is not None and isinstance(error, dynamo.Unsupported)
 
 
 def inductor_settings() -> str:

@@ -366,6 +366,12 @@ class Steps:
 
     def whole(self, within: Within = lambda _: nullcontext()) -> None:
         """All phases, until the device is done; what they return is not kept."""
+        self.queue(within)
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+
+    def queue(self, within: Within = lambda _: nullcontext()) -> None:
+        """All phases; the device may still be at work on them."""
         with within("forward"):
             outputs = self.forward()
         if self.training is not None:
@@ -373,8 +379,6 @@ class Steps:
                 self.training.backward(outputs)
             with within("update"):
                 self.training.update()
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize(self.device)
 
 
 @contextmanager

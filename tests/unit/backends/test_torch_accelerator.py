@@ -7,22 +7,30 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import nn
 
+import sweeprof
 from support import simulated_device
 from support.simulated_device import COPY_S
-from sweeprof.backends.torch.model import EventClock, TorchModel, clock_of
+from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.backends.torch.model import CudaClock, EventClock, TorchModel, clock_of
 from sweeprof.backends.torch.training import Steps
+from sweeprof.datasets.arrays import Synthetic
+from sweeprof.measuring import timing
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import WallClock, measure_training
+from sweeprof.measuring.timing import Timing, WallClock, measure, measure_queued, measure_training
+from sweeprof.metrics import latency
 from sweeprof.metrics.memory import process_peak
 from sweeprof.metrics.metric import Missing
 from sweeprof.passes.memory import Memory
 from sweeprof.profiling.conformance import CHECKS
+from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.record import Protocol
 
 KIB = 1024
@@ -66,6 +74,7 @@ def test_memory_before_after_and_at_the_peak(seen: Any) -> None:
     assert memory["allocated_peak"] == weights_and_batch + 2 * 64 * KIB  # two results are alive at once
     assert memory["device_peak"] >= memory["allocated_post"]
     assert "the driver does not tell" in seen["memory_reason"]
+    assert seen["device_reason"] == "simulated has no kernel that keeps it occupied while a step is queued"
 
 
 @pytest.mark.slow
@@ -183,6 +192,9 @@ class Event:
     def __init__(self, device: Device, at: float) -> None:
         self.device, self.at = device, at
 
+    def query(self) -> bool:
+        return self.at <= self.device.host
+
     def synchronize(self) -> None:
         if self.at > self.device.host:
             self.device.waits.append(self.at - self.device.host)
@@ -213,11 +225,11 @@ class Step:
         self.waited.append(len(self.device.waits))
 
 
-class DeviceClock(EventClock):
-    """With the scripted host's own time."""
+class DeviceClock(CudaClock):
+    """With the scripted host's own time; the device has 1,000 cycles a second."""
 
     def __init__(self, device: Device) -> None:
-        super().__init__(device.record)
+        super().__init__(device.record, lambda cycles: device.queue(cycles / 1000))
         self.now = lambda: device.host
 
 
@@ -247,6 +259,89 @@ def test_a_training_step_waits_at_its_end_alone() -> None:
     assert timing.samples == (14.25,) * 3  # the host's own: until the device was done
     assert len(step.waited) == 5  # the first step, one that calibrates, three samples
     assert step.waited == [0, 3, 6, 9, 12]  # before a step's last phase is queued the host never waits
+
+
+# The time of the device alone: the step is queued while a kernel keeps the device occupied
+
+
+BUSY_S = 0.05
+"""Of each of three kernels, which take the host five times as long to queue."""
+
+
+def three_kernels(device: Device) -> None:
+    for _ in range(3):
+        device.queue(BUSY_S)
+
+
+def queued(step: Callable[[Device], object], monkeypatch: pytest.MonkeyPatch) -> tuple[Device, tuple[float, ...]]:
+    """Times of a step, on a device that may be occupied for long."""
+    monkeypatch.setattr(timing, "MOST_OCCUPIED_S", 100.0)
+    device = Device()
+    return device, measure_queued(lambda: step(device), Protocol(**BARE), DeviceClock(device))
+
+
+def test_the_time_of_the_device_has_no_waiting_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+
+    def synchronised() -> None:
+        three_kernels(device)
+        device.record().synchronize()
+
+    wall = measure(synchronised, Protocol(**BARE), DeviceClock(device))
+    assert wall.samples == pytest.approx((3 * QUEUEING + BUSY_S,))
+    _, seconds = queued(three_kernels, monkeypatch)
+    assert seconds == pytest.approx((3 * BUSY_S,))
+
+
+def test_a_kernel_that_is_longer_than_queueing_it_takes_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, seconds = queued(lambda device: device.queue(8.0), monkeypatch)
+    assert seconds == pytest.approx((8.0,))
+
+
+def test_a_step_that_waits_for_the_device_has_no_time_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waiting(device: Device) -> None:
+        three_kernels(device)
+        device.record().synchronize()
+
+    with pytest.raises(sweeprof.Unsupported, match=r"it waits for the device, as \.item\(\) does"):
+        queued(waiting, monkeypatch)
+
+
+def test_a_step_that_is_slower_to_queue_the_second_time_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def slower(device: Device) -> None:
+        calls.append(1)
+        for _ in range(3 if len(calls) == 1 else 8):
+            device.queue(BUSY_S)
+
+    _, seconds = queued(slower, monkeypatch)
+    assert seconds == pytest.approx((8 * BUSY_S,))
+    assert len(calls) == 3
+
+
+class OnDevice(FakeBackend):
+    """Its device works for half a second of a step."""
+
+    def device_times(self, model: object, work: object, protocol: Protocol) -> tuple[float, ...]:
+        return (0.5, 0.25, 0.5)
+
+
+@pytest.mark.parametrize(("step_s", "share"), [(1.0, "50%"), (0.625, None)])
+def test_a_device_that_waits_for_the_host_is_told_of(step_s: float, share: str | None) -> None:
+    model = partial(FakeModel, step_s=step_s)
+    session = BuiltSession(backend=OnDevice(), build=model, dataset=Synthetic([4]), batch_size=2, device="cuda")
+    found = cast("Timing", session.run("timing"))
+    assert found.device_s == (0.5, 0.25, 0.5)
+    assert found.median_s == pytest.approx(step_s)
+    told = [warning for warning in found.warnings if warning.code == "launch_bound"]
+    if share is None:
+        assert told == []
+        return
+    assert f"works in {share} of the step" in told[0].text
+    assert told[0].advice.startswith("raise batch_size, compile the model (backend=torch_compile)")
+    (shown,) = [w for w in latency.forward.function((found,)).warnings if w.code == "launch_bound"]
+    assert shown == told[0]
 
 
 def test_the_host_has_its_own_clock() -> None:

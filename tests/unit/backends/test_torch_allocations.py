@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import sweeprof
 from support.step_memory import compiler, observed
+from sweeprof.backends.torch import memory
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.memory import STEPS, AcceleratorMeter, meter_of
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
@@ -305,6 +308,44 @@ class FakeAccelerator:
 
     def get_memory_info(self, device: torch.device) -> tuple[int, int]:
         return 80_000 - {2: 5, 3: 9, 4: 7}[self.now], 80_000
+
+
+class History:
+    """The history of CUDA's allocator, as torch records it."""
+
+    def __init__(self, is_recorded: bool = False) -> None:
+        self.is_recorded = is_recorded
+        self.calls: list[str | None] = []
+
+    def record(self, enabled: str | None = "all", max_entries: int = 0, stacks: str = "all") -> None:
+        self.calls.append(enabled)
+        self.is_recorded = enabled is not None
+
+    def snapshot(self, device: torch.device) -> dict[str, list[str]]:
+        assert self.is_recorded
+        return {"segments": [str(device)]}
+
+
+@pytest.mark.parametrize(("kind", "is_recorded"), [("cuda:1", False), ("cuda:1", True), ("cpu", False)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_snapshot_of_an_allocator(
+    kind: str, is_recorded: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is recorded on other devices, and a history that the caller records goes on."""
+    history = History(is_recorded)
+    monkeypatch.setattr(memory, "is_history_recorded", lambda: history.is_recorded)
+    monkeypatch.setattr(memory, "record_memory_history", history.record)
+    monkeypatch.setattr(memory, "memory_snapshot", history.snapshot)
+    with suppress(ValueError), memory.snapshot_of(torch.device(kind)) as files:
+        assert history.is_recorded == (kind != "cpu")
+        if fails:
+            raise ValueError("the model failed")
+    is_taken = kind == "cuda:1" and not is_recorded
+    assert history.calls == (["all", None] if is_taken else [])
+    assert history.is_recorded == is_recorded
+    assert list(files) == (["memory_snapshot.pickle"] if is_taken and not fails else [])
+    for content in files.values():
+        assert pickle.loads(content) == {"segments": ["cuda:1"]}
 
 
 @pytest.mark.parametrize("process", [[30, 50, 40], None])

@@ -16,6 +16,7 @@ import networkx
 import pytest
 import torch
 from torch import fx, nn
+from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
@@ -28,7 +29,18 @@ from support.torch_modules import Applied, Functional, basic, imagenet_stem, res
 from sweeprof.backends.torch import operators as module_under_test
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.operators import MODULE, NODE, PHASE, STEP, TorchTrace, _attributed, operators
+from sweeprof.backends.torch.operators import (
+    MODULE,
+    NODE,
+    PHASE,
+    STEP,
+    TorchTrace,
+    _attributed,
+    busy_seconds,
+    kernel_rows,
+    kernels_among,
+    operators,
+)
 from sweeprof.backends.torch.training import count_training
 from sweeprof.errors import Damaged, Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -390,6 +402,27 @@ def test_on_an_accelerator_the_backward_runs_in_another_thread() -> None:
     assert times["aten::mm"] == pytest.approx((5e-6, 5e-6))
     assert times[f"{NODE}AddmmBackward0"] == pytest.approx((0, 5e-6))
     assert times["aten::linear"] == (0, 0)
+
+
+def test_kernels_by_name_and_the_time_in_which_any_ran() -> None:
+    """Events of a trace of two steps, by hand: two kernels overlap, one ends within another, an annotation is none."""
+    cuda: dict[str, Any] = {"device_type": DeviceType.CUDA, "use_device": "cuda"}
+    events = [
+        event(0, "aten::mm", 0, 50),
+        event(1, "gemm", 10, 20, **cuda),
+        event(2, "relu", 15, 25, **cuda),
+        event(3, "gemm", 40, 70, **cuda),
+        event(4, "Memcpy DtoD", 50, 60, **cuda),
+        event(5, "my range", 0, 100, is_user_annotation=True, **cuda),
+    ]
+    trace = TorchTrace((), {}, 2, 1e-4, b"", kernels_among(events))
+    rows = kernel_rows(trace)
+    assert [(row.name, row.calls) for row in rows] == [("gemm", 1.0), ("relu", 0.5), ("Memcpy DtoD", 0.5)]
+    assert [row.device_s for row in rows] == pytest.approx([20e-6, 5e-6, 5e-6])
+    assert [row.share for row in rows] == pytest.approx([2 / 3, 1 / 6, 1 / 6])
+    assert busy_seconds(trace) == pytest.approx((15e-6 + 30e-6) / 2)
+    on_host = TorchTrace((), {}, 2, 1e-4, b"", kernels_among(events[:1]))
+    assert (kernel_rows(on_host), busy_seconds(on_host)) == ((), None)
 
 
 def test_threads_number_their_nodes_each_for_itself() -> None:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
+import sweeprof
 from support.planning import planned
 from sweeprof.backends import Compiler, Precision
 from sweeprof.backends.torch.adapter import TorchBackend
@@ -280,6 +281,81 @@ def test_other_compilers(compiler: Compiler) -> None:
         execute: Any = import_module("openvino.frontend.pytorch.torchdynamo.execute")
         (made,) = execute.compiled_cache.values()
         assert made.get_property("INFERENCE_NUM_THREADS") == 1
+
+
+class Breaking(nn.Module):
+    """Two calls of a function that torch.compile does not follow, and a branch by a value."""
+
+    def __init__(self, breaks: int) -> None:
+        super().__init__()
+        self.breaks = breaks
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        if self.breaks > 0:
+            print(end="")
+        x = self.layer(x)
+        if self.breaks > 1:
+            print(end="")
+        x = self.layer(x)
+        if self.breaks > 2 and x.sum() > 1e9:
+            x = -x
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.slow  # importing what compiles takes seconds
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.compile itself
+@pytest.mark.parametrize("breaks", [0, 1, 2, 3])
+def test_graph_breaks(breaks: int) -> None:
+    """As many as ``torch._dynamo.explain`` finds."""
+    model, x = Breaking(breaks).eval(), torch.ones(2, 4)
+    torch.compiler.reset()
+    with torch.inference_mode():
+        explained: Any = torch._dynamo.explain(model)(x)
+    assert explained.graph_break_count == breaks
+    torch.compiler.reset()
+    compiled: Any = torch.compile(model, backend="eager")
+    quick = sweeprof.Protocol(min_s=0.01, warmup_s=0.0, min_samples=2)
+    found = sweeprof.profile(compiled, x, ["latency/graph_breaks", "latency/forward"], protocol=quick)
+    assert found["latency/graph_breaks"].value == breaks
+    again = sweeprof.profile(compiled, x, ["latency/graph_breaks"], protocol=quick)
+    assert "the model had been compiled before" in str(again["latency/graph_breaks"].reason)
+    eager = sweeprof.profile(model, x, ["latency/graph_breaks"], protocol=quick)
+    assert eager["latency/graph_breaks"].reason == "this backend does not capture graphs"
+
+
+@pytest.mark.slow  # importing what compiles takes seconds
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.compile itself
+def test_a_forward_that_has_to_be_one_graph() -> None:
+    torch.compiler.reset()
+    backend = TorchBackend(compile="eager", compile_fullgraph=True)
+    whole, broken = (backend.load(partial(Breaking, breaks), "cpu", None) for breaks in (0, 1))
+    x = torch.ones(2, 4)
+    with whole.stepping(whole.put(Inputs((x,)))) as step:
+        assert torch.equal(whole.native(x), whole.native._orig_mod(x))  # type: ignore[operator]
+        step()
+    reason = "compile_fullgraph=true: the forward is not one graph: Failed to trace builtin operator"
+    with broken.stepping(broken.put(Inputs((x,)))) as step, pytest.raises(Unsupported, match=reason):
+        step()
+
+
+def test_the_precision_of_matrix_products() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        backend = TorchBackend(matmul_precision="medium")
+        backend.configure(0)
+        assert backend.settings_in_effect()["float32 matmul precision"] == "medium"
+        TorchBackend().configure(0)
+        assert torch.get_float32_matmul_precision() == "medium"  # None leaves it
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_what_asks_for_cuda_graphs_needs_cuda() -> None:
+    for backend in (TorchBackend(compile="cudagraphs"), TorchBackend(compile=True, compile_mode="reduce-overhead")):
+        with pytest.raises(Unsupported, match="launches CUDA graphs, and device=cpu has none"):
+            backend.load(lenet5, "cpu", 1)
 
 
 def test_a_compiler_that_is_not_installed() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from support import planning
 from support.planning import write_configs
-from sweeprof.backends import TARGETS
+from sweeprof.backends import TARGETS, uncompilable_reason
 from sweeprof.config.signatures import constant_of, signature_of
 from sweeprof.plan.plan import Plan
 
@@ -81,6 +81,61 @@ def test_what_a_backend_does_not_support(arguments: str, expected: dict[Any, str
     backends, setting = arguments.split()
     plan = planned("model=lenet5", f"backend={backends}", f"backend.{setting}")
     assert reasons(plan, "backend", f"backend.{setting.partition('=')[0]}") == expected
+
+
+NOT_COMPILED = "{} needs backend.compile=true: the model is not compiled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("backend=torch_compile compile_mode=null,max-autotune,reduce-overhead device=cpu", {
+            None: None,
+            "max-autotune": None,
+            "reduce-overhead": "compile_mode=reduce-overhead launches CUDA graphs, and device=cpu has none",
+        }),
+        ("backend=torch_compile compile=inductor,cudagraphs device=cpu", {
+            "inductor": None, "cudagraphs": "compile=cudagraphs launches CUDA graphs, and device=cpu has none",
+        }),
+        ("backend=torch compile_mode=null,default device=cpu", {
+            None: None, "default": NOT_COMPILED.format("compile_mode=default"),
+        }),
+        ("backend=torch compile_dynamic=null,false device=cpu", {
+            None: None, False: NOT_COMPILED.format("compile_dynamic=false"),
+        }),
+        ("backend=torch compile_fullgraph=false,true device=cpu", {
+            False: None, True: NOT_COMPILED.format("compile_fullgraph=true"),
+        }),
+        ("backend=tensorflow matmul_precision=null,high device=cpu", {
+            None: None, "high": "tensorflow does not support matmul_precision=high (only the default, null)",
+        }),
+        ("backend=torch matmul_precision=highest,high,medium device=cpu", {
+            "highest": None, "high": None, "medium": None,
+        }),
+    ],
+)  # fmt: skip
+def test_how_a_model_is_compiled(arguments: str, expected: dict[Any, str | None]) -> None:
+    backend, setting, device = arguments.split()
+    other = ["backend=torch,tensorflow"] if "tensorflow" in backend else [backend]
+    plan = planned("model=lenet5", *other, f"backend.{setting}", device)
+    name = setting.partition("=")[0]
+    found = {}
+    for combination in plan.combinations:
+        if backend.removeprefix("backend=") in (combination.axes.get("backend"), *other[0].split("=")):
+            found[combination.axes[f"backend.{name}"]] = combination.unsupported
+    assert found == expected
+
+
+def test_a_mode_of_inductor_with_another_compiler() -> None:
+    (found,) = planned(
+        "backend=torch_compile", "backend.compile=openvino", "backend.compile_mode=max-autotune"
+    ).combinations
+    assert found.unsupported == "compile_mode=max-autotune is a mode of inductor, not of compile=openvino"
+
+
+@pytest.mark.parametrize("settings", [{"compile": "cudagraphs"}, {"compile": True, "compile_mode": "reduce-overhead"}])
+def test_cuda_graphs_on_cuda(settings: dict[str, object]) -> None:
+    assert uncompilable_reason(settings, "cuda:1") is None
 
 
 def test_a_value_that_a_backend_lacks_is_unsupported_and_the_default_is_measured() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ SHORT_STEP = Timing(
     4.0, 3, 1, (2.0, 1.5, 3.0), phases={"forward": (0.5,) * 3, "backward": (1.0,) * 3, "update": (0.5,) * 3}
 )
 MOVED = Timing(4.0, 3, 1, (0.5, 0.25, 0.75), transfers={"h2d": (0.125, 0.0625, 0.125), "d2h": (2.0, 1.0, 1.0)})
+ON_DEVICE = Timing(4.0, 3, 1, (0.5, 0.25, 0.75), device_s=(0.125, 0.0625, 0.25))
 TRACED = Timing(4.0, 3, 1, (0.5,), compiles=True, trace_s=1.5)
 IN_PART = Timing(1.0, 3, 1, (3.0,), phases={"forward": (1.0,), "backward": (2.0,)}, compiles=True)
 
@@ -82,6 +84,8 @@ def number(metric: Metric, *timings: Timing, **further: Any) -> float:
         (MOVED, latency.h2d, 0.125),
         (MOVED, latency.d2h, 1.0),
         (MOVED, latency.total, 0.125 + 0.5 + 1.0),
+        (ON_DEVICE, latency.device, 0.125),
+        (ON_DEVICE, latency.device_share, 0.25),
         (INFERRED, latency.flops_per_s, 200.0),
         (INFERRED, latency.mfu, 0.2),
         (SHORT_STEP, latency.flops_per_s, 200.0),
@@ -122,6 +126,8 @@ ONE_PROGRAM = Missing("the step is one program, and what its update adds is less
         (latency.h2d, [INFERRED], ON_HOST),
         (latency.d2h, [INFERRED], ON_HOST),
         (latency.total, [INFERRED], ON_HOST),
+        (latency.device, [ON_DEVICE, replace(INFERRED, device_reason="it waits")], Missing("it waits")),
+        (latency.device_share, [INFERRED], Missing("an earlier version of sweeprof has not measured it")),
     ],
 )
 def test_reasons(metric: Metric, timings: list[Timing], reason: Missing) -> None:
@@ -217,6 +223,7 @@ def test_the_mean_of_a_rate_is_all_the_work_over_all_the_time() -> None:
 
 def test_the_set_of_times_has_a_value_for_every_model() -> None:
     names = [s.metric.info.name for s in select(metric_set("latency"))]
+    names.remove("latency/device")  # of a model on an accelerator
     for name in names:
         metric = builtin_metrics()[name]
         for timing in (INFERRED, TRAINED):

@@ -124,7 +124,7 @@ def test_every_built_in_metric_declares_itself(name: str) -> None:
     info = builtin_metrics()[name].info
     assert info.name == name
     assert info.definition.endswith(".")
-    counts = {"params", "MAC", "FLOP", "op", "elements", "calls", "operators"}
+    counts = {"params", "MAC", "FLOP", "op", "elements", "calls", "operators", "breaks"}
     rates = {"samples/s", "units/s", "tokens/s", "FLOP/s", "ratio", "abs", "kernels"}
     assert info.unit in {"s", "B", "J", "W", "bit", "nat"} | counts | rates
     assert info.better in ("lower", "higher", None)

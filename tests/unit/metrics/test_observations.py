@@ -16,7 +16,7 @@ from sweeprof.passes.memory import Memory
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Training
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.observations import Allocations, OperatorRow, Operators, TensorRow
+from sweeprof.results.observations import Allocations, KernelRow, OperatorRow, Operators, TensorRow
 from sweeprof.results.record import PassName, Record
 
 LAYERS = LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0),), operator_calls=1, liveness=Liveness(800, "b", 16))
@@ -129,6 +129,25 @@ def test_values_of_a_table_by_hand() -> None:
     assert found["operators/self_s"].value == pytest.approx(5e-6)
     assert found["operators/python_share"].value == pytest.approx(3 / 8)
     assert found["operators/self_s"].estimator == "mean of 3 traced steps"
+
+
+def test_values_of_an_accelerator_are_those_of_its_kernels() -> None:
+    """The host's seconds inside operators, with the profiler's cost, may be more than the step takes without it."""
+    rows = tuple(replace(row, self_s=1.0, device_self_s=0.125, device_total_s=0.125) for row in FOUND.rows)
+    kernels = (KernelRow("gemm", 2.0, 0.375, 0.75), KernelRow("Memcpy HtoD", 1.0, 0.125, 0.25))
+    on_gpu = replace(FOUND, rows=rows, kernels=kernels, busy_s=0.25, untraced_step_s=0.5)
+    found = operator_metrics(on_gpu)
+    assert found["operators/self_s"].value == 0.5
+    assert found["operators/self_s"].detail["kernels"] == "gemm (75%), Memcpy HtoD (25%)"
+    busy = found["operators/busy_share"]
+    assert (busy.value, busy.detail["idle"]) == (0.5, 0.5)
+    assert [warning.code for warning in busy.warnings] == ["launch_bound"]
+    assert "works in 50% of the step" in busy.warnings[0].text
+    at_work = operator_metrics(replace(on_gpu, busy_s=0.35))
+    assert (at_work["operators/busy_share"].value, at_work["operators/busy_share"].warnings) == (0.7, ())
+    without_kernels = operator_metrics(replace(on_gpu, kernels=(), busy_s=None))
+    assert without_kernels["operators/self_s"].value == 3 * 0.125
+    assert "no times of kernels" in str(without_kernels["operators/busy_share"].reason)
 
 
 def test_operators_of_two_threads_leave_no_negative_share() -> None:

@@ -241,7 +241,8 @@ def test_metrics_by_name(metrics: Any) -> None:
 OF_A_SWEEP = {f"memory/{name}_bytes" for name in ("added", "process_peak", "rss_peak", "rss_step")}
 OF_OTHER_BACKENDS = {"compat/tfprof", "size/artifact_bytes"}
 ON_A_DEVICE = {
-    *("latency/h2d", "latency/d2h", "latency/total"),
+    *("latency/h2d", "latency/d2h", "latency/total", "latency/device", "latency/device_share"),
+    "operators/busy_share",
     *(name for name in builtin_metrics() if name.startswith("memory/cuda_")),
 }
 OF_TRAINING = {
@@ -258,7 +259,7 @@ OF_GENERATION = [
     *("compute/macs_prefill", "compute/macs_decode", "rate/mfu_prefill", "rate/mbu_decode"),
 ]
 EAGER = OF_SINGLE_STEPS | OF_A_SWEEP | OF_OTHER_TARGETS | OF_OTHER_BACKENDS | ELSEWHERE | ON_A_DEVICE
-EAGER |= {"latency/trace", "latency/compile", "quality/agreement"}
+EAGER |= {"latency/trace", "latency/compile", "latency/graph_breaks", "quality/agreement"}
 NOT_HERE = {"inference": EAGER | OF_TRAINING, "training": EAGER}
 """What a profiler of an eager model on the host has a reason for, by the mode."""
 
@@ -288,7 +289,9 @@ def test_everything_of_the_full_set_has_a_value_or_a_reason(mode: Mode) -> None:
 def test_a_set_of_training_measures_training() -> None:
     found = sweeprof.profile(mlp(), (3, 4), "training", optimizer="adam", protocol=QUICK)
     assert found.profiler.session.mode == "training"
-    assert {name for name, m in found.items() if m.value is None} == {"memory/added_bytes", "memory/process_peak_bytes"}
+    missing = {name for name, m in found.items() if m.value is None}
+    assert missing == {"memory/added_bytes", "memory/process_peak_bytes", "latency/device"}
+    assert found["latency/device"].reason == "the model runs on the host"
     assert found["memory/tensors_bytes"].detail["optimizer"] > 0
     assert sweeprof.profile(mlp(), (3, 4), ["compute/macs"]).profiler.session.mode == "inference"
     assert sweeprof.profile(mlp(), (3, 4), "static", mode="training").profiler.session.mode == "training"
