@@ -573,6 +573,7 @@ def measure_command(
             tuple(one.system_s for one in runs),
             tuple(one.exit_code for one in runs),
             first.memory_bytes,
+            first.server_memory_bytes,
             {name: values for name, values in reported.items() if name not in missing},
             missing,
         ),

@@ -72,23 +72,25 @@ class TrialWatch:
 
     def excess(self) -> int | None:
         """Return the bytes that the trial uses if they are above its limit, else None; shorten its log if that is too long."""
-        self._shorten_log()
+        shorten_log(self._log)
         # The first sum is read quickly, but counts pages that processes share several times.
         if self._limit is None or resident_bytes() - self._resident <= self._limit:
             return None
         used = used_bytes() - self._used
         return used if used > self._limit else None
 
-    def _shorten_log(self) -> None:
-        with suppress(OSError):  # of a log that does not exist yet, or a folder that was removed
-            size = self._log.stat(follow_symlinks=False).st_size
-            if size > MOST_LOG:
-                with self._log.open("r+b") as file:
-                    file.seek(size - KEPT_OF_LOG)
-                    end = file.read(KEPT_OF_LOG)
-                    file.truncate(0)  # writers append, whatever the size is
-                with self._log.open("ab") as file:
-                    file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
+
+def shorten_log(log: Path) -> None:
+    """Keep only the end of a log that is too long."""
+    with suppress(OSError):  # of a log that does not exist yet, or a folder that was removed
+        size = log.stat(follow_symlinks=False).st_size
+        if size > MOST_LOG:
+            with log.open("r+b") as file:
+                file.seek(size - KEPT_OF_LOG)
+                end = file.read(KEPT_OF_LOG)
+                file.truncate(0)  # writers append, whatever the size is
+            with log.open("ab") as file:
+                file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
 
 
 def excess_reason(used: int, limit: int) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -198,6 +199,135 @@ def test_a_list_is_several_words_and_null_none(called: Command, tmp_path: Path) 
     ran.rows()
     outputs = {path.read_text().strip() for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")}
     assert outputs == {"['a', 'b', 'true', '{args.on}']", "['true', '{args.on}']"}
+
+
+SERVER = """
+import http.server, os, pathlib, signal, subprocess, sys, time
+port, how, folder, mark = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
+print("started as", how, flush=True)
+if how == "early":
+    sys.exit(4)
+if how == "never":
+    time.sleep(100)
+memory = bytearray((100 if how == "large" else 1) << 20)
+memory[::4096] = b"x" * (len(memory) // 4096)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", mark], start_new_session=True)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/exit":
+            print("the last words", flush=True)
+            os._exit(3)
+        if self.path == "/kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(str(os.getpid()).encode())
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.HTTPServer(("127.0.0.1", port), Handler)
+with (folder / "servers").open("a") as file:
+    file.write(f"{how} {os.getpid()}\\n")
+print("listening", flush=True)
+server.serve_forever()
+"""
+CLIENT = """
+import pathlib, sys, time, urllib.request
+url, n, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+try:
+    pid = urllib.request.urlopen(url).read().decode()
+except OSError:
+    time.sleep(100)
+with (folder / "clients").open("a") as file:
+    file.write(f"{n} {pid}\\n")
+time.sleep(0.1)
+"""
+
+
+def with_server(folder: Path, mark: str, ready: dict[str, object], path: str = "", **settings: object) -> list[str]:
+    """Return the overrides of a client and its server, whose kind is ``args.how``."""
+    (folder / "server.py").write_text(SERVER)
+    server = ["{python}", f"{folder}/server.py", "{port}", "{args.how}", str(folder), mark]
+    client = program(folder, CLIENT, "http://127.0.0.1:{port}/" + path, "{args.n}", str(folder))
+    return [client, f"backend.server={spelled({'command': server, 'ready': ready, **settings})}"]
+
+
+def lines_of(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines()]
+
+
+def test_rows_share_a_server_whose_memory_and_log_are_kept(called: Command, tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    server = with_server(tmp_path, mark, {"url": "http://127.0.0.1:{port}/"})
+    axes = ("args.how=small,large", "args.n=1,2,3")
+    ran = called(*SHORT, "protocol.rounds=2", *server, *axes, "compare.baseline={args.how: small}")
+    rows = ran.rows()
+    starts, requests = lines_of(tmp_path / "servers"), lines_of(tmp_path / "clients")
+    # In each round each server is started once, unless the last row of the round before had the same one.
+    assert 3 <= len(starts) <= 4
+    for how, pid in starts:
+        mine = [n for n, by in requests if by == pid]
+        assert {*mine} == {"1", "2", "3"}, f"the server {how} is not that of all its rows"
+    served = [pid for _, pid in requests]
+    assert list(dict.fromkeys(served)) == [pid for _, pid in starts]
+    assert served == sorted(served, key=[pid for _, pid in starts].index), "two servers ran at the same time"
+    memory = {row["axes"]["how" if "how" in row["axes"] else "args.how"]: values_of(row) for row in rows}
+    grown = memory["large"]["command/server_memory"] - memory["small"]["command/server_memory"]
+    assert grown == pytest.approx(99 * 2**20, rel=0.1)
+    for row in rows:
+        log = ran.folder("adhoc") / "artifacts" / row["combination_id"] / "server.txt"
+        assert log.read_text() == f"started as {row['axes']['args.how']}\nlistening\n"
+    assert sleepers(mark) == []
+    assert sleepers(f"{tmp_path}/server.py") == []
+
+
+def test_axes_of_a_server_that_its_settings_do_not_name(called: Command, tmp_path: Path) -> None:
+    ready = {"log": "^listening$"}
+    server = with_server(tmp_path, f"mark-{tmp_path.name}", ready, per=["args.n"], env={"OWN": 1}, cwd=str(tmp_path))
+    called(*SHORT, *server, "args.how=small", "args.n=1,2").rows()
+    assert len(lines_of(tmp_path / "servers")) == 2
+
+
+def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    server = with_server(tmp_path, mark, {"port": "{port}"}, "{args.path}", timeout_s=3)
+    axes = ("args.how=small,early,never", "args.path=ok,exit,kill", "args.n=1")
+    exclude = "exclude=[{args.how: [early,never], args.path: [exit,kill]}]"
+    ran = called(*SHORT, *server, *axes, exclude)
+    found = {}
+    for record in read_records(ran.folder("adhoc") / "records"):
+        end = record.config["args"]["how"].replace("small", record.config["args"]["path"])
+        found[end] = record.status, str(record.reason).replace(sys.executable, "python")
+    assert found["ok"][0] == "ok"
+    assert found["exit"] == (
+        "failed",
+        "the server python exited with code 3: started as small\nlistening\nthe last words",
+    )
+    assert found["kill"] == ("failed", "the server python was killed by SIGKILL: started as small\nlistening")
+    assert found["early"] == ("failed", "the server python exited with code 4: started as early")
+    status, reason = found["never"]
+    assert status == "timeout"
+    assert reason.startswith("the server python was not ready after 3 s, port=")
+    assert reason.endswith("Connection refused: started as never")
+    assert sleepers(mark) == []
+
+
+def test_a_server_is_not_taken_for_another_program_at_its_address(called: Command, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        ran = called(*SHORT, *with_server(tmp_path, "mark", {"port": port}), "args.how=small", "args.n=1")
+    (record,) = read_records(ran.folder("adhoc") / "records")
+    assert record.status == "failed"
+    assert str(record.reason).startswith(f"something answers at port={port} before the server is started")
+
+
+def test_a_free_port_for_each_run_and_the_interpreter(called: Command) -> None:
+    code = 'import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1])))'
+    command = spelled(["{python}", "-c", code, "{port}"])
+    ran = called(*SHORT, f"backend.command={command}", "backend.env.OWN='{{port}} {port}'")
+    assert values_of(ran.rows()[0])["command/exit_code"] == 0
 
 
 def sleepers(mark: str) -> list[psutil.Process]:
