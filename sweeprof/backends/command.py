@@ -14,6 +14,7 @@ import select
 import shlex
 import signal
 import socket
+import statistics
 import sys
 import tempfile
 import threading
@@ -42,6 +43,8 @@ LOOK_S = 0.001
 SLOWEST_LOOK_S = 0.2
 WRITTEN_S = 0.02
 """The time of a file may be so much earlier than the clock: the kernel updates it in ticks."""
+EMPTY_RUNS = 50
+"""Runs of an empty shell, whose mean times are subtracted; hyperfine's number."""
 DYING_S = 1.0
 """How long a server may take to end after it has closed its connections, by which a program fails."""
 
@@ -56,7 +59,7 @@ class CommandBackend(Backend):
     command: Sequence[object] | str = ()
     """The program and its arguments; a text is split into words as a shell does."""
     shell: bool = False
-    """True: the command is a text for ``/bin/sh``, whose own start is part of the times."""
+    """True: the command is a text for ``/bin/sh``; the times are without those of an empty one."""
     before_run: Sequence[object] | str = ()
     """A command that runs before each run of the program and is not measured, as to clear a cache."""
     env: Mapping[str, object] = field(default_factory=dict)
@@ -120,21 +123,34 @@ class _Runner:
         self._outputs = [folder / name for name in STREAMS]
         self._server_end: int | None = None
         """A descriptor that is readable when the server has ended."""
+        self._shell = CommandRun(0.0, 0.0, 0.0, 0)
+        """The mean times of an empty shell."""
         if server is not None:
             try:
                 self._server_end = os.pidfd_open(server.pid)
             except OSError:
                 raise CommandError("failed", server_ending(server)) from None
+        if settings.shell:
+            empty = [self._spawned([SHELL, "-c", ""], self._on_this_host()) for _ in range(EMPTY_RUNS)]
+            self._shell = CommandRun(
+                statistics.fmean(run.wall_s for run in empty),
+                statistics.fmean(run.user_s for run in empty),
+                statistics.fmean(run.system_s for run in empty),
+                0,
+            )
 
     def close(self) -> None:
         if self._server_end is not None:
             os.close(self._server_end)
 
-    def run(self, is_watched: bool) -> CommandRun:
-        """Run the program once; True: look at its memory, and at that of its server."""
+    def _on_this_host(self) -> CommandBackend:
         given = {name: getattr(self._settings, name) for name in FILLED}
         port = None if self._server is None else self._server.port
-        settings = replace(self._settings, **with_host_values(given, port))
+        return replace(self._settings, **with_host_values(given, port))
+
+    def run(self, is_watched: bool) -> CommandRun:
+        """Run the program once; True: look at its memory, and at that of its server."""
+        settings = self._on_this_host()
         before = words_of(settings.before_run, settings.shell)
         if before:
             code = self._spawned(before, settings).exit_code
@@ -162,7 +178,16 @@ class _Runner:
             except ValueError as error:
                 missing[name] = str(error)
         files = {f"{path.name}.txt": path.read_bytes() for path in self._outputs}
-        return replace(run, reported=reported, missing=missing, files=files)
+        return replace(
+            run,
+            wall_s=max(0.0, run.wall_s - self._shell.wall_s),
+            user_s=max(0.0, run.user_s - self._shell.user_s),
+            system_s=max(0.0, run.system_s - self._shell.system_s),
+            shell_s=self._shell.wall_s,
+            reported=reported,
+            missing=missing,
+            files=files,
+        )
 
     def _check_server(self, wait_s: float = 0) -> None:
         """Raise :class:`CommandError` if the server has ended, or does so while this waits."""

@@ -22,9 +22,21 @@ REPORTED = "sweeprof.metrics.command.reported_metric"
 def time(timing: Rounds) -> Estimate | Missing:
     """Wall time of one run of the program, from its start to its end; the median of the runs.
 
-    Over rounds it is the geometric mean of their medians.
+    Over rounds it is the geometric mean of their medians. With backend.shell=true the time of an empty shell is subtracted.
     """
-    return NOT_RUN if timing[0].command is None else over_rounds(timing, are_of_steps=False)
+    shell_s = []
+    for round in timing:
+        if round.command is None:
+            return NOT_RUN
+        if statistics.median(round.samples) <= 0:
+            return Missing(
+                f"it took no longer than an empty shell ({round.command.shell_s * 1000:.3g} ms), which is subtracted"
+            )
+        shell_s.append(round.command.shell_s)
+    estimate = over_rounds(timing, are_of_steps=False)
+    if any(shell_s):
+        estimate = replace(estimate, detail={**estimate.detail, "subtracted for the shell": statistics.fmean(shell_s)})
+    return estimate
 
 
 @metric(name="command/user_time", unit="s", better="lower")

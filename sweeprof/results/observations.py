@@ -66,6 +66,8 @@ class CommandRun:
     """The most that it and all processes that it started had at one time; None: not looked at, or too short to be seen."""
     server_memory_bytes: int | None = None
     """The same of its server; None: there is none, or it was not looked at."""
+    shell_s: float = 0.0
+    """The wall time of an empty shell, which was subtracted; 0 without a shell."""
     reported: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Numbers that it reported, by the name of the metric."""
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +87,8 @@ class CommandRuns:
     """Of one run, the most that it and all processes that it started had at one time; None if it was too short to be seen."""
     server_memory_bytes: int | None = None
     """The same of its server; None if there is none, or the run was too short."""
+    shell_s: float = 0.0
+    """The mean wall time of an empty shell, which was subtracted from each; 0 without a shell."""
     reported: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Numbers that the program reported in all of the runs, one or several per run, by the name of the metric."""
     missing: Mapping[str, str] = field(default_factory=dict)

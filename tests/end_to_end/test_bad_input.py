@@ -87,6 +87,7 @@ MISTAKES = (
         "protocol=interleaved compare.baseline={args.a:1}",
         "protocol.interleave: 'samples' alternates between combinations that need different servers, of which one runs at a time",
     ),
+    ("model.args.width=1,2", "model.args.width: 'args' is not a framework: ", "Did you mean 'model.torch.width'?"),
     ("backend=command backend.command=[ls] backend.server=x", "backend.server: 'x' is not {command: […], ready: {port: '{port}'}}"),
     ("backend=command", "backend.command: [] is missing: name the program and its arguments, such as "),
     ("backend=command backend.command=ls metrics=default", "mode: 'inference' measures a model, and backend=command has none"),

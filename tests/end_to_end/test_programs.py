@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -90,6 +91,23 @@ def test_a_shell_runs_a_text(called: Command) -> None:
     ran.rows()
     (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
     assert output.read_text() == "bb\n"
+
+
+def test_the_start_of_a_shell_is_subtracted(called: Command) -> None:
+    ran = called(
+        *SHORT, "protocol.min_samples=20", "backend.shell=true", "backend.command='{args.x}'", "args.x=:,sleep 0.1"
+    )
+    cells = {row["axes"]["args.x"]: row["cells"]["command/time"]["measurement"] for row in ran.rows()}
+    detail = cells["sleep 0.1"]["detail"]
+    subtracted = detail["subtracted for the shell"]
+    assert 0 < subtracted < 0.1
+    assert cells["sleep 0.1"]["value"] < detail["min"] + subtracted + 0.1
+    assert detail["min"] + subtracted >= 0.1
+    nothing = cells[":"]
+    if nothing["value"] is None:
+        assert nothing["reason"].startswith("it took no longer than an empty shell (")
+    else:
+        assert nothing["value"] < 0.7 * nothing["detail"]["subtracted for the shell"]
 
 
 def test_a_program_has_the_environment_of_the_user_and_its_own(
@@ -246,7 +264,7 @@ time.sleep(0.1)
 """
 
 
-def with_server(folder: Path, mark: str, ready: dict[str, object], path: str = "", **settings: object) -> list[str]:
+def with_server(folder: Path, mark: str, ready: Mapping[str, object], path: str = "", **settings: object) -> list[str]:
     """Return the overrides of a client and its server, whose kind is ``args.how``."""
     (folder / "server.py").write_text(SERVER)
     server = ["{python}", f"{folder}/server.py", "{port}", "{args.how}", str(folder), mark]
