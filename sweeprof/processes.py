@@ -266,6 +266,16 @@ class Child:
             self._unnamed_log.cleanup()
 
 
+def descendants(pid: int) -> Iterator[int]:
+    """Yield a process id and those of all its descendants."""
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text(encoding="ascii").split():
+                    yield from descendants(int(child))
+
+
 def kill_tree(pid: int) -> None:
     """Kill a process and its descendants."""
     with suppress(psutil.NoSuchProcess):

@@ -29,7 +29,7 @@ from sweeprof.backends import CAPABILITIES, Backend, Build, Gap, HostOutputs, Lo
 from sweeprof.errors import CommandError, Problem, Unsupported, choice_problem, nearest
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.paths import user_path
-from sweeprof.processes import kill_tree, signal_name, users_environment
+from sweeprof.processes import descendants, kill_tree, signal_name, users_environment
 from sweeprof.results.files import tail_lines
 from sweeprof.results.observations import CommandRun, RunningServer
 from sweeprof.results.record import Json
@@ -226,9 +226,8 @@ class _Runner:
                 os.close(descriptor)
         watches = []
         if is_watched:
-            watches.append(TreeMemory(pid))
-            if self._server is not None:
-                watches.append(TreeMemory(self._server.pid))
+            watched = [pid] if self._server is None else [pid, self._server.pid]
+            watches = [TreeMemory(one) for one in watched]
         handle = os.pidfd_open(pid)
         try:
             waiter = select.poll()
@@ -249,9 +248,8 @@ class _Runner:
             self._check_server()
             reason = f"{words[0]} took longer than backend.timeout_s={limit:g}{last_lines(self._outputs[::-1])}"
             raise CommandError("timeout", reason)
-        peaks = [*(watch.peak for watch in watches), None, None]
-        code = os.waitstatus_to_exitcode(status)
-        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, peaks[0], peaks[1])
+        code, peaks = os.waitstatus_to_exitcode(status), [watch.peak for watch in watches]
+        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, *peaks)
 
 
 def with_host_values(node: Any, port: int | None) -> Any:
@@ -307,19 +305,10 @@ class TreeMemory:
     def _follow(self) -> None:
         wait_s = LOOK_S
         while not self._stop.wait(wait_s):
-            seen = sum(map(_shared_out, _tree(self._pid)))
+            seen = sum(map(_shared_out, descendants(self._pid)))
             if seen:
                 self.peak = max(self.peak or 0, seen)
             wait_s = min(wait_s * 1.2, SLOWEST_LOOK_S)
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                for child in (task / "children").read_text(encoding="ascii").split():
-                    yield from _tree(int(child))
 
 
 def _shared_out(pid: int) -> int:

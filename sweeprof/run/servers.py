@@ -13,11 +13,11 @@ import ctypes
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
@@ -88,7 +88,7 @@ class Servers:
             CommandError: it did not become ready, now or for an earlier trial.
         """
         key = json.dumps([settings, environment], sort_keys=True)
-        if self.running is not None and key == self._key and self._is_healthy():
+        if key == self._key and self._supervisor is not None and "reason" not in self._ask(settings, HEALTHY_S):
             return
         self.stop()
         if settings is None:
@@ -96,27 +96,26 @@ class Servers:
         if key in self._failures:
             raise self._failures[key]
         self._key = key
-        log = self.log.with_name(f"{self.log.stem}-supervisor.log")
-        limit_s = float(settings.get("timeout_s") or START_S)
-        try:
-            self._supervisor = Child(
-                "sweeprof.run.servers:supervise", [str(self.log)], child_environment(environment), log
-            )
-            answer = self._supervisor.ask({"settings": settings, "timeout_s": limit_s}, limit_s + 2 * HEALTHY_S)
-        except WorkerError as error:
-            answer = {"status": "failed", "reason": f"the supervisor of the server: {error}"}
+        self._supervisor = Child(
+            "sweeprof.run.servers:supervise",
+            [str(self.log)],
+            child_environment(environment),
+            self.log.with_name(f"{self.log.stem}-supervisor.log"),
+        )
+        answer = self._ask(settings, float(settings.get("timeout_s") or START_S))
         if "reason" in answer:
             self.stop()
             self._failures[key] = CommandError(answer["status"], answer["reason"])
             raise self._failures[key]
         self.running = validated(RunningServer, answer)
 
-    def _is_healthy(self) -> bool:
+    def _ask(self, settings: Json | None, limit_s: float) -> Json:
+        """Return the server once it is ready, or the status and the reason of a trial that needs it."""
         assert self._supervisor is not None
         try:
-            return bool(self._supervisor.ask({}, HEALTHY_S + 2 * ANSWER_S)["is_healthy"])
-        except WorkerError:
-            return False
+            return self._supervisor.ask({"settings": settings, "timeout_s": limit_s}, limit_s + ANSWER_S + ENDING_S)
+        except WorkerError as error:
+            return {"status": "failed", "reason": f"the supervisor of the server: {error}"}
 
     def stop(self) -> None:
         """End the server, if one runs."""
@@ -135,34 +134,24 @@ class Servers:
 
 
 def supervise(connection: Connection, log: str) -> None:
-    """Start a server, tell when it is ready, then answer whether it still is; end it when the socket closes."""
+    """Start a server, tell whenever asked when it is ready, and end it when the socket closes."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # of a scheduler, which sends them to every process
         signal.signal(number, lambda *_: None)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    request = connection.receive()
-    if request is None:
-        return
     server: _Server | None = None
+    request = connection.receive()
     try:
-        try:
-            server = _Server(request["settings"], Path(log))
-            server.wait_until_ready(connection, request["timeout_s"])
-            connection.send(asdict(server.running))
-        except CommandError as error:
-            connection.send({"status": error.status, "reason": str(error)})
-        while True:
+        while request is not None:
             try:
-                if connection.receive(LOG_S) is None:
-                    break
-            except TimeoutError:
+                server = server or _Server(request["settings"], Path(log))
+                server.wait_until_ready(connection, request["timeout_s"])
+                connection.send(asdict(server.running))
+            except CommandError as error:
+                connection.send({"status": error.status, "reason": str(error)})
+            while not connection.has_message():
                 shorten_log(Path(log))
-                continue
-            is_healthy = False
-            if server is not None:
-                with suppress(CommandError):
-                    server.wait_until_ready(connection, HEALTHY_S)
-                    is_healthy = True
-            connection.send({"is_healthy": is_healthy})
+                select.select([connection.socket], [], [], LOG_S)
+            request = connection.receive()
     finally:
         if server is not None:
             server.end()
@@ -180,7 +169,7 @@ class _Server:
         settings = with_host_values(settings, port)
         words = words_of(settings["command"], False)
         ((self._kind, self._value),) = settings["ready"].items()
-        self._log = log
+        self._log, self._was_ready = log, False
         if self._kind != "log" and self._trouble() is None:
             another = f"something answers at {self._kind}={self._value} before the server is started"
             raise CommandError("failed", f"{another}: end it, or use {{port}}, which stands for a free one")
@@ -215,6 +204,7 @@ class _Server:
                 raise CommandError("failed", server_ending(self.running))
             trouble = self._trouble()
             if trouble is None:
+                self._was_ready = True
                 return
             if time.monotonic() > deadline:
                 reason = f"the server {self.running.name} was not ready after {limit_s:g} s, {trouble}"
@@ -224,6 +214,8 @@ class _Server:
 
     def _trouble(self) -> str | None:
         """Return why it is not ready; None if it is."""
+        if self._kind == "log" and self._was_ready:
+            return None  # whether or not its log still has the line
         if self._kind == "log":
             text = self._log.read_bytes().decode(errors="replace")
             return None if re.search(self._value, text, re.M) else f"its log has no {self._value!r}"

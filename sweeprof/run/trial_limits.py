@@ -7,11 +7,10 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from sweeprof.processes import Connection
+from sweeprof.processes import Connection, descendants
 from sweeprof.run.interleave import ProcessExit, Request
 
 LOG_S = 1.0
@@ -100,12 +99,12 @@ def excess_reason(used: int, limit: int) -> str:
 
 def resident_bytes() -> int:
     """Return the anonymous and shared memory of this process and its descendants; a page of several processes counts for each."""
-    return sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in _descendants(os.getpid()))
+    return sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in descendants(os.getpid()))
 
 
 def used_bytes() -> int:
     """Return the anonymous and shared memory of this process and its descendants, in which each page counts once."""
-    return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in _descendants(os.getpid()))
+    return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in descendants(os.getpid()))
 
 
 def shared_bytes() -> int:
@@ -121,13 +120,3 @@ def _sum_of(pid: int, file: str, names: tuple[str, ...]) -> int:
             if name in names:
                 total += int(value.split()[0]) * 1024
     return total
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    """Yield a process id and those of all its descendants."""
-    yield pid
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                for child in (task / "children").read_text(encoding="ascii").split():
-                    yield from _descendants(int(child))
