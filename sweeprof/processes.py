@@ -35,6 +35,8 @@ from sweeprof.results.files import open_regular, tail_lines
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that made it ends."""
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): processes that lose their parent become children of this one."""
 CLOSING_S = 10.0
 """How long a child may take to end after its socket has closed."""
 LONGEST_WAIT_S = 86_400.0
@@ -246,7 +248,7 @@ class Child:
         """Kill the process and all its descendants at once, also those that are stopped."""
         if not self.alive:
             return
-        _kill_tree(self.pid)
+        kill_tree(self.pid)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSING_S)
 
@@ -264,17 +266,25 @@ class Child:
             self._unnamed_log.cleanup()
 
 
-def _kill_tree(pid: int) -> None:
+def descendants(pid: int) -> Iterator[int]:
+    """Yield a process id and those of all its descendants."""
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text(encoding="ascii").split():
+                    yield from descendants(int(child))
+
+
+def kill_tree(pid: int) -> None:
     """Kill a process and its descendants."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         own = psutil.Process(pid)
-        descendants = own.children(recursive=True)
-        own.kill()  # first, so that it starts nothing more
-    except psutil.NoSuchProcess:
-        return
-    for process in descendants:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+        own.suspend()  # it starts nothing more
+        for process in own.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        own.kill()
 
 
 def is_stopped(pid: int) -> bool:

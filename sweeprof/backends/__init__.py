@@ -36,7 +36,15 @@ from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Artifact
-from sweeprof.results.observations import Allocations, CommandRun, Generation, Lines, Operators, OwnCounts
+from sweeprof.results.observations import (
+    Allocations,
+    CommandRun,
+    Generation,
+    Lines,
+    Operators,
+    OwnCounts,
+    RunningServer,
+)
 from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
@@ -111,8 +119,11 @@ class LoadedModel(ABC):
     def host_outputs(self, outputs: Any) -> HostOutputs:
         """Return a step's outputs on the host: one array ``(batch, ...)``, or every output by its name."""
 
-    def running(self) -> AbstractContextManager[Callable[[bool], CommandRun]]:
-        """Within the context: a function that runs a program once; True: it looks at the memory, too. For mode=command."""
+    def running(self, server: RunningServer | None) -> AbstractContextManager[Callable[[bool], CommandRun]]:
+        """Within the context: a function that runs a program once, while its server runs, if it needs one. For mode=command.
+
+        Its argument: True to look at the memory, too.
+        """
         raise Unsupported("mode=command: only backend=command runs programs")
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:

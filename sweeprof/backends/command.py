@@ -1,5 +1,7 @@
 """A backend without a model: a step is one run of a program, of which time, memory and reported numbers are measured.
 
+A program may need a server, which :mod:`sweeprof.run.servers` starts and ends.
+
 At the end stands what planning does with its settings: values of the config in place of names in braces, and their problems.
 """
 
@@ -11,24 +13,25 @@ import re
 import select
 import shlex
 import signal
+import socket
+import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
-
-import psutil
 
 from sweeprof.backends import CAPABILITIES, Backend, Build, Gap, HostOutputs, LoadedModel
 from sweeprof.errors import CommandError, Problem, Unsupported, choice_problem, nearest
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.paths import user_path
-from sweeprof.processes import users_environment
-from sweeprof.results.observations import CommandRun
+from sweeprof.processes import descendants, kill_tree, signal_name, users_environment
+from sweeprof.results.files import tail_lines
+from sweeprof.results.observations import CommandRun, RunningServer
 from sweeprof.results.record import Json
 
 STREAMS = ("stdout", "stderr")
@@ -40,6 +43,10 @@ LOOK_S = 0.001
 SLOWEST_LOOK_S = 0.2
 WRITTEN_S = 0.02
 """The time of a file may be so much earlier than the clock: the kernel updates it in ticks."""
+EMPTY_RUNS = 50
+"""Runs of an empty shell, whose mean times are subtracted; hyperfine's number."""
+DYING_S = 1.0
+"""How long a server may take to end after it has closed its connections, by which a program fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class CommandBackend(Backend):
     command: Sequence[object] | str = ()
     """The program and its arguments; a text is split into words as a shell does."""
     shell: bool = False
-    """True: the command is a text for ``/bin/sh``, whose own start is part of the times."""
+    """True: the command is a text for ``/bin/sh``; the times are without those of an empty one."""
     before_run: Sequence[object] | str = ()
     """A command that runs before each run of the program and is not measured, as to clear a cache."""
     env: Mapping[str, object] = field(default_factory=dict)
@@ -61,6 +68,9 @@ class CommandBackend(Backend):
     """The working directory; None: that of sweeprof."""
     stdin: str | None = None
     """The file that the program reads as its standard input; None: an empty one."""
+    server: Mapping[str, Any] | None = None
+    """A server that runs meanwhile: its ``command``, ``ready`` (``url``, ``log`` or ``port``), ``per``, ``env``, ``cwd`` and
+    ``timeout_s``."""
     timeout_s: float | None = None
     """Longest duration of a run; None: that of the trial."""
     success: Sequence[int] = (0,)
@@ -80,9 +90,6 @@ class Program(LoadedModel):
 
     def __init__(self, settings: CommandBackend) -> None:
         self.native = self._settings = settings
-        self._words = words_of(settings.command, settings.shell)
-        self._before = words_of(settings.before_run, settings.shell)
-        self._environment = users_environment({name: str(value) for name, value in settings.env.items()})
 
     def put(self, inputs: Inputs) -> None:
         """Return nothing: a program takes its arguments."""
@@ -94,65 +101,111 @@ class Program(LoadedModel):
         raise Unsupported("a program is run, and not called: only mode=command measures it")
 
     @contextmanager
-    def running(self) -> Iterator[Callable[[bool], CommandRun]]:
+    def running(self, server: RunningServer | None = None) -> Iterator[Callable[[bool], CommandRun]]:
         """Within the context: a function that runs the program once, and looks at its memory if its argument is True.
 
         It raises :class:`~sweeprof.errors.CommandError` or :class:`~sweeprof.errors.Unsupported` for another exit code than those
         of a success.
         """
         with tempfile.TemporaryDirectory(prefix="sweeprof-") as folder:
+            runner = _Runner(self._settings, Path(folder), server)
+            try:
+                yield runner.run
+            finally:
+                runner.close()
 
-            def run(is_watched: bool) -> CommandRun:
-                return self._run(Path(folder), is_watched)
 
-            yield run
+class _Runner:
+    """Runs the program; its output, and that of what runs before it, are files in ``folder``."""
 
-    def _run(self, folder: Path, is_watched: bool) -> CommandRun:
-        settings = self._settings
-        if self._before:
-            before = self._spawned(self._before, folder)
-            if before.exit_code:
-                raise CommandError("failed", _failure("backend.before_run", before.exit_code, folder))
+    def __init__(self, settings: CommandBackend, folder: Path, server: RunningServer | None) -> None:
+        self._settings, self._folder, self._server = settings, folder, server
+        self._outputs = [folder / name for name in STREAMS]
+        self._server_end: int | None = None
+        """A descriptor that is readable when the server has ended."""
+        self._shell = CommandRun(0.0, 0.0, 0.0, 0)
+        """The mean times of an empty shell."""
+        if server is not None:
+            try:
+                self._server_end = os.pidfd_open(server.pid)
+            except OSError:
+                raise CommandError("failed", server_ending(server)) from None
+        if settings.shell:
+            empty = [self._spawned([SHELL, "-c", ""], self._on_this_host()) for _ in range(EMPTY_RUNS)]
+            self._shell = CommandRun(
+                statistics.fmean(run.wall_s for run in empty),
+                statistics.fmean(run.user_s for run in empty),
+                statistics.fmean(run.system_s for run in empty),
+                0,
+            )
+
+    def close(self) -> None:
+        if self._server_end is not None:
+            os.close(self._server_end)
+
+    def _on_this_host(self) -> CommandBackend:
+        given = {name: getattr(self._settings, name) for name in FILLED}
+        port = None if self._server is None else self._server.port
+        return replace(self._settings, **with_host_values(given, port))
+
+    def run(self, is_watched: bool) -> CommandRun:
+        """Run the program once; True: look at its memory, and at that of its server."""
+        settings = self._on_this_host()
+        before = words_of(settings.before_run, settings.shell)
+        if before:
+            code = self._spawned(before, settings).exit_code
+            if code:
+                raise CommandError("failed", _ending("backend.before_run", code, self._outputs[::-1]))
         began = time.time()
-        run = self._spawned(self._words, folder, is_watched)
-        for name in STREAMS:  # the log of the trial keeps the output of all runs
-            text = (folder / name).read_bytes()
+        words = words_of(settings.command, settings.shell)
+        run = self._spawned(words, settings, is_watched)
+        for path in self._outputs:  # the log of the trial keeps the output of all runs
+            text = path.read_bytes()
             if text:
                 sys.stdout.flush()
                 os.write(1, text)
+        self._check_server(0 if run.exit_code in settings.success else DYING_S)
+        reason = _ending(words[0], run.exit_code, self._outputs[::-1])
         if run.exit_code in settings.unsupported:
-            raise Unsupported(_failure(self._words[0], run.exit_code, folder))
+            raise Unsupported(reason)
         if run.exit_code not in settings.success:
-            raise CommandError("failed", _failure(self._words[0], run.exit_code, folder))
+            raise CommandError("failed", reason)
         reported: dict[str, tuple[float, ...]] = {}
         missing: dict[str, str] = {}
         for name, spec in settings.metrics.items():
             try:
-                reported[name] = _reported(spec, folder, settings.cwd, began)
+                reported[name] = _reported(spec, self._folder, settings.cwd, began)
             except ValueError as error:
                 missing[name] = str(error)
-        files = {f"{name}.txt": (folder / name).read_bytes() for name in STREAMS}
-        return CommandRun(
-            run.wall_s,
-            run.user_s,
-            run.system_s,
-            run.exit_code,
-            run.memory_bytes,
-            reported,
-            missing,
-            files,
+        files = {f"{path.name}.txt": path.read_bytes() for path in self._outputs}
+        return replace(
+            run,
+            wall_s=max(0.0, run.wall_s - self._shell.wall_s),
+            user_s=max(0.0, run.user_s - self._shell.user_s),
+            system_s=max(0.0, run.system_s - self._shell.system_s),
+            shell_s=self._shell.wall_s,
+            reported=reported,
+            missing=missing,
+            files=files,
         )
 
-    def _spawned(self, words: list[str], folder: Path, is_watched: bool = False) -> CommandRun:
-        """Run a program to its end, its output in ``folder``.
+    def _check_server(self, wait_s: float = 0) -> None:
+        """Raise :class:`CommandError` if the server has ended, or does so while this waits."""
+        if self._server is None or self._server_end is None:
+            return
+        if select.select([self._server_end], [], [], wait_s)[0]:
+            raise CommandError("failed", server_ending(self._server))
+
+    def _spawned(self, words: list[str], settings: CommandBackend, is_watched: bool = False) -> CommandRun:
+        """Run a program to its end; a server that ends before it ends it.
 
         The clock runs from just before the process is made until its end is seen, as hyperfine's does.
         """
-        settings = self._settings
+        environment = users_environment({name: str(value) for name, value in settings.env.items()})
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         opened = [
             os.open(os.devnull if settings.stdin is None else user_path(settings.stdin), os.O_RDONLY),
-            *(os.open(folder / name, flags, 0o600) for name in STREAMS),
+            *(os.open(path, flags, 0o600) for path in self._outputs),
         ]
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(opened)]
         here = os.open(os.curdir, os.O_RDONLY)
@@ -162,7 +215,7 @@ class Program(LoadedModel):
             begin = time.perf_counter()
             # Python itself ignores these signals, and a process inherits that.
             pid = os.posix_spawnp(
-                words[0], words, self._environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+                words[0], words, environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
             place = "" if settings.cwd is None else f" in {settings.cwd}"
@@ -171,27 +224,49 @@ class Program(LoadedModel):
             os.fchdir(here)
             for descriptor in (here, *opened):
                 os.close(descriptor)
-        watch = TreeMemory(pid) if is_watched else None
+        watches = []
+        if is_watched:
+            watched = [pid] if self._server is None else [pid, self._server.pid]
+            watches = [TreeMemory(one) for one in watched]
         handle = os.pidfd_open(pid)
         try:
             waiter = select.poll()
             waiter.register(handle, select.POLLIN)
+            if self._server_end is not None:
+                waiter.register(self._server_end, select.POLLIN)
             limit = settings.timeout_s
-            has_ended = bool(waiter.poll(None if limit is None else limit * 1000))
+            ended = [descriptor for descriptor, _ in waiter.poll(None if limit is None else limit * 1000)]
             end = time.perf_counter()
         finally:
             os.close(handle)
-            if watch is not None:
+            for watch in watches:
                 watch.stop()
-        if not has_ended:
-            end_tree(pid)
+        if handle not in ended:
+            kill_tree(pid)
         _, status, usage = os.wait4(pid, 0)
-        if not has_ended:
-            raise CommandError(
-                "timeout", f"{words[0]} took longer than backend.timeout_s={limit:g}{_last_lines(folder)}"
-            )
-        memory = None if watch is None else watch.peak
-        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, os.waitstatus_to_exitcode(status), memory)
+        if handle not in ended:
+            self._check_server()
+            reason = f"{words[0]} took longer than backend.timeout_s={limit:g}{last_lines(self._outputs[::-1])}"
+            raise CommandError("timeout", reason)
+        code, peaks = os.waitstatus_to_exitcode(status), [watch.peak for watch in watches]
+        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, *peaks)
+
+
+def with_host_values(node: Any, port: int | None) -> Any:
+    """Return settings with the values that only the host knows; ``port``: of the server; None: a free one."""
+    text = json.dumps(node, ensure_ascii=False, default=str)
+    if port is None and HOST_VALUES["port"] in text:
+        port = free_port()
+    text = text.replace(HOST_VALUES["port"], str(port))
+    return json.loads(text.replace(HOST_VALUES["python"], json.dumps(sys.executable)[1:-1]))
+
+
+def free_port() -> int:
+    """Return a port of this host that no program listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def words_of(command: Sequence[object] | str, shell: bool) -> list[str]:
@@ -206,17 +281,6 @@ def words_of(command: Sequence[object] | str, shell: bool) -> list[str]:
 def as_text(value: object) -> str:
     """Return a value of the config as a program gets it: true and false in small letters."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def end_tree(pid: int) -> None:
-    """Kill a process with all its descendants."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        process.suspend()  # it starts no further ones
-        for child in process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        process.kill()
 
 
 class TreeMemory:
@@ -241,19 +305,10 @@ class TreeMemory:
     def _follow(self) -> None:
         wait_s = LOOK_S
         while not self._stop.wait(wait_s):
-            seen = sum(map(_shared_out, _tree(self._pid)))
+            seen = sum(map(_shared_out, descendants(self._pid)))
             if seen:
                 self.peak = max(self.peak or 0, seen)
             wait_s = min(wait_s * 1.2, SLOWEST_LOOK_S)
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                for child in (task / "children").read_text(encoding="ascii").split():
-                    yield from _tree(int(child))
 
 
 def _shared_out(pid: int) -> int:
@@ -265,20 +320,30 @@ def _shared_out(pid: int) -> int:
     return 0
 
 
-def _failure(program: str, code: int, folder: Path) -> str:
+def _ending(program: str, code: int | None, outputs: Sequence[Path]) -> str:
+    """Return how a program ended, with the last lines of its output; a code of None is not known."""
     text = f"{program} exited with code {code}"
-    if code < 0:
-        text = f"{program} was killed by {signal.Signals(-code).name}"
-    return text + _last_lines(folder)
+    if code is None:
+        text = f"{program} ended"
+    elif code < 0:
+        text = f"{program} was killed by {signal_name(-code)}"
+    return text + last_lines(outputs)
 
 
-def _last_lines(folder: Path) -> str:
-    """Return the last lines of what a program wrote to standard error, else of its output."""
-    for name in reversed(STREAMS):
-        lines = (folder / name).read_bytes().decode(errors="replace").split("\n")
-        lines = [line for line in lines if line.strip()]
+def server_ending(server: RunningServer) -> str:
+    """Return how a server ended, with the last lines of its log; its supervisor leaves a zombie, whose exit code can be read."""
+    code: int | None = None
+    with suppress(OSError):
+        code = os.waitstatus_to_exitcode(int(Path(f"/proc/{server.pid}/stat").read_bytes().split()[-1]))
+    return _ending(f"the server {server.name}", code, [Path(server.log)])
+
+
+def last_lines(outputs: Sequence[Path]) -> str:
+    """Return the last lines of the first of these files that has any, after a colon."""
+    for path in outputs:
+        lines = tail_lines(path, SHOWN_LINES)
         if lines:
-            return ": " + "\n".join(lines[-SHOWN_LINES:])
+            return f": {lines}"
     return ""
 
 
@@ -366,15 +431,22 @@ def _at(data: Any, path: str, source: str) -> list[Any]:
 # ----------------------------------------------------------------------------------------------------------------------
 # Planning: values in place of names, and problems of the settings
 
-FILLED = ("command", "before_run", "cwd", "stdin", "env", "metrics")
+FILLED = ("command", "before_run", "cwd", "stdin", "env", "metrics", "server")
 """The settings in which names in braces stand for values of the config."""
 NAMED = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.\-]*)\}")
-READABLE = ("batch_size", "device.type", "seed.weights")
+HOST_VALUES = {"port": "⟨port⟩", "python": "⟨python⟩"}
+"""Names whose values only the host knows that runs the program, and what stands for them until then: ``port`` is that of the
+server, without a server a free one in each run; ``python`` is the interpreter that runs sweeprof."""
+READABLE = ("batch_size", "device.type", "seed.weights", *HOST_VALUES)
 """Names, beside those of ``args``, that are offered as the closest one."""
-OWN = ("time", "user_time", "system_time", "memory", "exit_code")
+OWN = ("time", "user_time", "system_time", "memory", "server_memory", "exit_code")
 """Names that a reported metric cannot have, because sweeprof measures these."""
 SPEC = ("json", "regex", "from", "unit", "better")
 """The keys of a reported metric."""
+SERVER = ("command", "ready", "per", "env", "cwd", "timeout_s")
+"""The keys of a server."""
+READY = ("url", "log", "port")
+"""The conditions by which a server is ready, of which it needs one."""
 
 
 def filled(backend: Json, config: Mapping[str, Any]) -> tuple[Json, list[Problem]]:
@@ -388,6 +460,8 @@ def filled(backend: Json, config: Mapping[str, Any]) -> tuple[Json, list[Problem
     known = [*(f"args.{name}" for name in arguments), *READABLE]
 
     def value_of(name: str, key: str) -> Any:
+        if name in HOST_VALUES:
+            return HOST_VALUES[name]
         node: Any = config
         for word in name.split("."):
             if not isinstance(node, Mapping) or word not in node:
@@ -429,14 +503,23 @@ def filled(backend: Json, config: Mapping[str, Any]) -> tuple[Json, list[Problem
                 words.append(node_of(word, key))
         return words
 
-    found = dict(backend)
-    for name in FILLED:
-        given = found.get(name)
-        if name in ("command", "before_run") and isinstance(given, str) and not found.get("shell"):
-            with suppress(ValueError):  # of a quote without its partner, which command_problems reports
-                given = shlex.split(given)  # before values are filled in, which may contain spaces
-        if given:
-            found[name] = node_of(given, f"backend.{name}")
+    def filled_in(settings: Mapping[str, Any], names: Iterable[str], key: str, is_text: bool) -> Json:
+        found = dict(settings)
+        for name in names:
+            given = found.get(name)
+            if name in ("command", "before_run") and isinstance(given, str) and not is_text:
+                with suppress(ValueError):  # of a quote without its partner, which command_problems reports
+                    given = shlex.split(given)  # before values are filled in, which may contain spaces
+            if given:
+                found[name] = node_of(given, f"{key}.{name}")
+        return found
+
+    found = filled_in(backend, FILLED[:-1], "backend", bool(backend.get("shell")))
+    server = backend.get("server")
+    if isinstance(server, Mapping):
+        # Combinations share a server if these settings are equal: so the values of the axes that it is started for are among them.
+        per = {name: value_of(str(name), "backend.server.per") for name in server.get("per") or ()}
+        found["server"] = {**filled_in(server, [*SERVER], "backend.server", False), "per": per}
     for name in arguments:
         if not any(one == f"args.{name}" or one.startswith(f"args.{name}.") for one in used):
             message = f"is used by no argument: write {{args.{name}}} where the program gets the value, as in backend.command."
@@ -447,22 +530,8 @@ def filled(backend: Json, config: Mapping[str, Any]) -> tuple[Json, list[Problem
 def command_problems(backend: Mapping[str, Any]) -> Iterator[Problem]:
     """Return the problems of the backend's settings, whatever the values are."""
     for key in ("command", "before_run"):
-        value = backend.get(key)
-        if key == "command" and not value:
-            example = (
-                "is missing: name the program and its arguments, such as 'backend.command=[sleep, \"{args.seconds}\"]'."
-            )
-            yield Problem("backend.command", value, example)
-        elif value and not isinstance(value, str | list):
-            yield Problem(f"backend.{key}", value, "is not a list of arguments or a text.")
-        elif isinstance(value, str) and not backend.get("shell"):
-            try:
-                shlex.split(value)
-            except ValueError as error:
-                yield Problem(f"backend.{key}", value, f"cannot be split into words: {error}.")
-    timeout = backend.get("timeout_s")
-    if timeout is not None and not (_is_number(timeout) and timeout > 0):
-        yield Problem("backend.timeout_s", timeout, "is not a duration: seconds above 0, or null.")
+        yield from _words_problems(f"backend.{key}", backend.get(key), bool(backend.get("shell")), key == "command")
+    yield from _duration_problems("backend.timeout_s", backend.get("timeout_s"))
     for key in ("success", "unsupported"):
         codes = backend.get(key)
         if isinstance(codes, list) and not all(isinstance(code, int) and 0 <= code <= 255 for code in codes):
@@ -472,6 +541,65 @@ def command_problems(backend: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _metrics_problems(metrics)
     else:
         yield Problem("backend.metrics", metrics, "is not {name: {json: PATH, unit: UNIT, better: lower}}.")
+    server = backend.get("server")
+    if isinstance(server, Mapping):
+        yield from _server_problems(server)
+    elif server is not None:
+        yield Problem("backend.server", server, "is not {command: […], ready: {port: '{port}'}}, or null.")
+
+
+def _words_problems(key: str, value: object, is_text: bool, is_needed: bool) -> Iterator[Problem]:
+    if is_needed and not value:
+        message = f"is missing: name the program and its arguments, such as '{key}=[sleep, \"{{args.seconds}}\"]'."
+        yield Problem(key, value, message)
+    elif value and not isinstance(value, str | list):
+        yield Problem(key, value, "is not a list of arguments or a text.")
+    elif isinstance(value, str) and not is_text:
+        try:
+            shlex.split(value)
+        except ValueError as error:
+            yield Problem(key, value, f"cannot be split into words: {error}.")
+
+
+def _duration_problems(key: str, value: object) -> Iterator[Problem]:
+    if value is not None and not (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+        yield Problem(key, value, "is not a duration: seconds above 0, or null.")
+
+
+def _server_problems(server: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in server:
+        if name not in SERVER:
+            yield choice_problem("backend.server", name, "key of a server", SERVER)
+    yield from _words_problems("backend.server.command", server.get("command"), False, True)
+    yield from _duration_problems("backend.server.timeout_s", server.get("timeout_s"))
+    if not isinstance(server.get("env") or {}, Mapping):
+        yield Problem("backend.server.env", server["env"], "is not a mapping of names to values.")
+    if not isinstance(server.get("per"), Mapping | list | None):
+        yield Problem("backend.server.per", server["per"], "is not a list of names, such as [args.model].")
+    ready = server.get("ready")
+    if not isinstance(ready, Mapping) or len(ready) != 1 or not {*ready} <= {*READY}:
+        example = "is not a condition: {url: 'http://localhost:{port}/health'}, {port: '{port}'}, or {log: REGEX}."
+        yield Problem("backend.server.ready", ready, example)
+        return
+    ((kind, value),) = ready.items()
+    key = f"backend.server.ready.{kind}"
+    if kind == "url" and not str(value).startswith(("http://", "https://")):
+        shown = str(value).replace(HOST_VALUES["port"], "{port}")
+        yield Problem(key, shown, "is not an address that begins with http:// or https://.")
+    elif kind == "port" and value != HOST_VALUES["port"] and not (str(value).isdecimal() and 0 < int(value) < 65536):
+        yield Problem(key, value, "is not a port: '{port}', or a number from 1 to 65535.")
+    elif kind == "log":
+        yield from _regex_problems(key, value)
+
+
+def _regex_problems(key: str, value: object) -> Iterator[Problem]:
+    try:
+        groups = re.compile(str(value)).groups
+    except re.error as error:
+        yield Problem(key, value, f"is not a regular expression: {error}.")
+    else:
+        if groups > 1 and key.endswith(".regex"):
+            yield Problem(key, value, "has several groups: one is the number; write (?:…) for others.")
 
 
 def _metrics_problems(metrics: Mapping[str, Any]) -> Iterator[Problem]:
@@ -499,16 +627,4 @@ def _metric_problems(key: str, spec: Mapping[str, Any]) -> Iterator[Problem]:
     if len({"json", "regex"} & set(spec)) != 1:
         yield Problem(key, dict(spec), "needs either json, a path such as results[0].value, or regex.")
     if isinstance(spec.get("regex"), str):
-        try:
-            groups = re.compile(spec["regex"]).groups
-        except re.error as error:
-            yield Problem(f"{key}.regex", spec["regex"], f"is not a regular expression: {error}.")
-        else:
-            if groups > 1:
-                yield Problem(
-                    f"{key}.regex", spec["regex"], "has several groups: one is the number; write (?:…) for others."
-                )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        yield from _regex_problems(f"{key}.regex", spec["regex"])

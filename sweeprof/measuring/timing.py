@@ -74,7 +74,7 @@ def timing_warnings(
             f"IQR is {noise:.0%} of the median over {len(samples)} samples",
             "close other programs, or measure more rounds in a sweep",
         )
-    if len(samples) > 1 and samples[0] > FIRST_SAMPLE_FACTOR * median:
+    if len(samples) > 1 and median > 0 and samples[0] > FIRST_SAMPLE_FACTOR * median:
         yield Warning(
             "first_sample_slow",
             f"the first sample took {samples[0] / median:.1f} times the median",
@@ -573,6 +573,8 @@ def measure_command(
             tuple(one.system_s for one in runs),
             tuple(one.exit_code for one in runs),
             first.memory_bytes,
+            first.server_memory_bytes,
+            first.shell_s,
             {name: values for name, values in reported.items() if name not in missing},
             missing,
         ),

@@ -22,9 +22,21 @@ REPORTED = "sweeprof.metrics.command.reported_metric"
 def time(timing: Rounds) -> Estimate | Missing:
     """Wall time of one run of the program, from its start to its end; the median of the runs.
 
-    Over rounds it is the geometric mean of their medians.
+    Over rounds it is the geometric mean of their medians. With backend.shell=true the time of an empty shell is subtracted.
     """
-    return NOT_RUN if timing[0].command is None else over_rounds(timing, are_of_steps=False)
+    shell_s = []
+    for round in timing:
+        if round.command is None:
+            return NOT_RUN
+        if statistics.median(round.samples) <= 0:
+            return Missing(
+                f"it took no longer than an empty shell ({round.command.shell_s * 1000:.3g} ms), which is subtracted"
+            )
+        shell_s.append(round.command.shell_s)
+    estimate = over_rounds(timing, are_of_steps=False)
+    if any(shell_s):
+        estimate = replace(estimate, detail={**estimate.detail, "subtracted for the shell": statistics.fmean(shell_s)})
+    return estimate
 
 
 @metric(name="command/user_time", unit="s", better="lower")
@@ -45,14 +57,13 @@ def memory(timing: Rounds) -> Estimate | Missing:
 
     Pages that several processes share count once. It is read every millisecond at first, later every 0.2 s.
     """
-    found = []
-    for round in timing:
-        if round.command is None:
-            return NOT_RUN
-        if round.command.memory_bytes is None:
-            return Missing("the program ended before its memory could be read")
-        found.append(float(round.command.memory_bytes))
-    return single(found, timing)
+    return _peak(timing, lambda runs: runs.memory_bytes, "the program ended before its memory could be read")
+
+
+@metric(name="command/server_memory", unit="B", better="lower")
+def server_memory(timing: Rounds) -> Estimate | Missing:
+    """Highest memory of the server and all processes that it started together, during the run in which command/memory is read."""
+    return _peak(timing, lambda runs: runs.server_memory_bytes, "no server ran, or the program ended too soon")
 
 
 @metric(name="command/exit_code", unit="abs", better=None)
@@ -85,14 +96,28 @@ def reported_metric(name: str, unit: str = "abs", better: Better = None) -> Metr
     return Metric(MetricInfo(f"command/{name}", unit, better, definition), reported, ("timing",), ())
 
 
-def entries_of(backends: Iterable[Json]) -> list[Json]:
-    """Return the entries of a metric set for the numbers that the programs of some backends report."""
-    found: dict[str, Json] = {}
+def entries_of(backends: Iterable[Json]) -> list[str | Json]:
+    """Return the entries of a metric set for the servers of some backends, and for the numbers that their programs report."""
+    found: dict[str, str | Json] = {}
     for backend in backends:
+        if backend.get("server"):
+            found["server_memory"] = "command/server_memory"
         for name, spec in (backend.get("metrics") or {}).items():
             entry = {"_target_": REPORTED, "name": name, "unit": spec.get("unit", "abs"), "better": spec.get("better")}
             found.setdefault(name, entry)
     return list(found.values())
+
+
+def _peak(timing: Rounds, bytes_of: Callable[[CommandRuns], int | None], reason: str) -> Estimate | Missing:
+    found = []
+    for round in timing:
+        if round.command is None:
+            return NOT_RUN
+        peak = bytes_of(round.command)
+        if peak is None:
+            return Missing(reason)
+        found.append(float(peak))
+    return single(found, timing)
 
 
 def _over_runs(timing: Rounds, samples_of: Callable[[CommandRuns], Sequence[float]]) -> Estimate | Missing:

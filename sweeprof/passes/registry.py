@@ -35,6 +35,7 @@ from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig,
 from sweeprof.nested import in_package
 from sweeprof.results.compared_rows import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
+from sweeprof.results.observations import RunningServer
 from sweeprof.results.record import Json, PassName, Protocol, Record, Warning, check_pass_name, stored_record
 
 ENTRY_POINTS = "sweeprof.passes"
@@ -264,6 +265,8 @@ class Session(ABC):
     """Makes the metrics of quality that the pass over the test split updates; none by default."""
     participant: Participant | None = None
     """Decides when the ``timing`` pass takes a sample in an interleaved run; None: it runs alone."""
+    server: RunningServer | None = None
+    """The server that a program of ``backend=command`` needs."""
     costs: dict[str, float] = field(default_factory=dict)
     """Seconds spent per activity (``build``, ``measure``), filled in by :meth:`run`."""
     settings: MeasuredSettings = field(default_factory=MeasuredSettings)

@@ -62,7 +62,7 @@ def run(session: Session, backend: Backend) -> Timing:
             with session.generation_step(model, work) as generation, session.timed("measure"):
                 timing = measure_generation(generation, protocol, clock, participant)
         elif session.mode == "command":
-            with model.running() as run, session.timed("measure"):
+            with model.running(session.server) as run, session.timed("measure"):
                 timing = measure_command(run, protocol, clock.resolution, participant)
         else:
             with model.stepping(work.batch) as step, session.timed("measure"):

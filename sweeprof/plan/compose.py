@@ -78,6 +78,7 @@ from sweeprof.plan.plan import (
     Plan,
     SearchPlan,
     Shards,
+    alternating_server_problems,
     in_shards,
     in_tasks,
     parallel_jobs,
@@ -294,7 +295,7 @@ class Composer:
         baseline = chosen_baseline(self._baseline(), default, found, self.axes, self.find_sweep, self.name())
         problems += [*baseline.problems, *self._comparing_problems(found)]
         if not problems:
-            problems += round_problems(found)
+            problems += [*round_problems(found), *alternating_server_problems(found, baseline.axes)]
         if not found and not problems:
             problems.append(Problem("exclude", self._plain("exclude"), "excludes every combination."))
         if not problems:
@@ -622,8 +623,8 @@ def _quality_entries(combinations: Sequence[Combination]) -> list[Json]:
     return entries_of(itertools.chain.from_iterable(c.config.get("quality") or {} for c in combinations))
 
 
-def _reported_entries(combinations: Sequence[Combination]) -> list[Json]:
-    """Return the entries of the metrics that programs report."""
+def _reported_entries(combinations: Sequence[Combination]) -> list[str | Json]:
+    """Return the entries of the metrics of servers, and of those that programs report."""
     return reported_by(c.config["backend"] for c in combinations if c.config["backend"].get("framework") == "command")
 
 

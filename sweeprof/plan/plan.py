@@ -19,7 +19,7 @@ from typing import Any
 
 from sweeprof.config.constraints import is_folder_name, is_fraction
 from sweeprof.config.schema import IDENTITY, RESOURCES, LimitSettings
-from sweeprof.errors import Damaged
+from sweeprof.errors import Damaged, Problem
 from sweeprof.metrics.metric import FAMILIES
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
 from sweeprof.results.compared_rows import Excluded, SearchGoal
@@ -353,6 +353,7 @@ def _rounds(
     """Yield the trial groups of each round of a pass; those of the first round in the order of the combinations."""
     shuffler = random.Random(ORDER_SEED)
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
+    server_of = {c.id: server_key(c) for c in combinations}
     together: dict[str, list[str]] = {}
     for c in combinations:
         key = c.id
@@ -364,9 +365,31 @@ def _rounds(
         groups = [group for group in groups if group]
         if round:
             shuffler.shuffle(groups)
+        # One server runs at a time: combinations with the same one follow each other.
+        servers = list(dict.fromkeys(server_of[group[0]] for group in groups))
+        groups.sort(key=lambda group: servers.index(server_of[group[0]]))
         for group in groups:
             shuffler.shuffle(group)
         yield [tuple(Trial(id, pass_name, round) for id in group) for group in groups]
+
+
+def server_key(combination: Combination) -> str:
+    """Return the text that is equal for programs that share a server."""
+    return json.dumps(combination.config["backend"].get("server"), sort_keys=True)
+
+
+def alternating_server_problems(
+    combinations: Iterable[Combination], baseline: Mapping[str, object]
+) -> Iterator[Problem]:
+    """Return the problem of combinations that shall alternate and need different servers, of which one runs at a time."""
+    servers: dict[str, str] = {}
+    for c in combinations:
+        if c.config["protocol"].get("interleave") == "samples":
+            key = server_key(c)
+            if servers.setdefault(pair_key(c.axes, baseline), key) != key:
+                message = "alternates between combinations that need different servers, of which one runs at a time; use rounds."
+                yield Problem("protocol.interleave", "samples", message)
+                return
 
 
 def expected_seconds(combination: Combination, pass_name: PassName) -> float:
@@ -518,7 +541,8 @@ def in_tasks(
     """
     kinds: dict[str, dict[str, list[Combination]]] = {}
     seconds: dict[str, float] = {}
-    for c in combinations:
+    places = {key: place for place, key in enumerate(dict.fromkeys(map(server_key, combinations)))}
+    for c in sorted(combinations, key=lambda c: places[server_key(c)]):  # neighbours are in one shard
         if c.unsupported is None:
             alike = kinds.setdefault(json.dumps(asked[c.id], sort_keys=True), {})
             alike.setdefault(pair_key(c.axes, baseline), []).append(c)

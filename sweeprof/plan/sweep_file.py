@@ -695,7 +695,13 @@ class Points:
         for key, name in names.items():
             if name in settings or name in NOT_BUILDERS or name in known:
                 continue
-            if settings and not key.endswith("._target_"):
+            if name == "args":  # the builders' arguments are beside their _target_
+                message = "is not a framework: arguments are below the one whose builder gets them."
+                given = key.partition("args.")[2] or "NAME"
+                self.problems.append(
+                    Problem(key, name, message, f"model.{builders[0] if builders else 'torch'}.{given}")
+                )
+            elif settings and not key.endswith("._target_"):
                 self.problems.append(choice_problem("model", name, "setting of this model", settings))
             else:
                 self.problems.append(choice_problem(key.rpartition(".")[0], name, "framework", known))

@@ -155,6 +155,7 @@ HEADLINE: dict[str, str] = {
     "memory/process_peak_bytes": "peak memory",
     "memory/rss_peak_bytes": "peak memory",
     "command/memory": "peak memory",
+    "command/server_memory": "server memory",
     "command/user_time": "user time",
     "command/system_time": "system time",
     "quality/agreement": "agreement",

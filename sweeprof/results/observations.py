@@ -39,6 +39,19 @@ class TokenTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningServer:
+    """The server that a program needs."""
+
+    name: str
+    """The first word of its command."""
+    pid: int
+    port: int
+    """The value of ``{port}``."""
+    log: str
+    """The file that has its output."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommandRun:
     """One run of a program."""
 
@@ -51,6 +64,10 @@ class CommandRun:
     """Negative: the number of the signal that ended it."""
     memory_bytes: int | None = None
     """The most that it and all processes that it started had at one time; None: not looked at, or too short to be seen."""
+    server_memory_bytes: int | None = None
+    """The same of its server; None: there is none, or it was not looked at."""
+    shell_s: float = 0.0
+    """The wall time of an empty shell, which was subtracted; 0 without a shell."""
     reported: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Numbers that it reported, by the name of the metric."""
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +85,10 @@ class CommandRuns:
     exit_codes: tuple[int, ...]
     memory_bytes: int | None = None
     """Of one run, the most that it and all processes that it started had at one time; None if it was too short to be seen."""
+    server_memory_bytes: int | None = None
+    """The same of its server; None if there is none, or the run was too short."""
+    shell_s: float = 0.0
+    """The mean wall time of an empty shell, which was subtracted from each; 0 without a shell."""
     reported: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Numbers that the program reported in all of the runs, one or several per run, by the name of the metric."""
     missing: Mapping[str, str] = field(default_factory=dict)

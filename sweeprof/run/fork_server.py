@@ -39,6 +39,7 @@ from sweeprof.errors import WorkerError, described, formatted
 from sweeprof.measuring import timing
 from sweeprof.plan.plan import environment, preload
 from sweeprof.processes import (
+    PR_SET_CHILD_SUBREAPER,
     Child,
     Connection,
     NoAnswer,
@@ -46,6 +47,7 @@ from sweeprof.processes import (
     child_environment,
     die_with,
     is_stopped,
+    kill_tree,
 )
 from sweeprof.results.environment import look, usable_processors
 from sweeprof.results.files import validated
@@ -66,8 +68,6 @@ EXITING_S = 10.0
 """How long what a trial has registered for the end of its process may take, after its record is written."""
 F_SETSIG = 10
 """fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
-PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): processes that lose their parent become children of this one."""
 
 
 class ForkServer:
@@ -248,7 +248,11 @@ def _run_worker(request: Request, connection: Connection, server: int) -> None:
     atexit._clear()  # exit functions that the fork server's imports registered are left to the fork server
     try:
         os.setpgid(0, 0)
-        die_with(server)
+        if request.blank["config"]["backend"].get("framework") == "command":
+            signal.signal(signal.SIGTERM, _end_with_programs)
+            die_with(server, signal.SIGTERM)
+        else:
+            die_with(server)
         os.close(connection.socket.fileno())  # or the shard would not notice the fork server's death
         work = work_lock(Path(request.records).parent)
         if work is not None:  # else another driver has resumed the sweep
@@ -264,6 +268,13 @@ def _run_worker(request: Request, connection: Connection, server: int) -> None:
             signal.setitimer(signal.ITIMER_REAL, EXITING_S)
             atexit._run_exitfuncs()  # what the trial registered, as to remove the files of AutoGraph
         os._exit(code)  # without the fork server's own clean-up
+
+
+def _end_with_programs(*_: object) -> None:
+    """End what this process has started, then itself: SIGKILL would leave a program, whoever ended the fork server."""
+    for process in psutil.Process().children():
+        kill_tree(process.pid)
+    os._exit(1)
 
 
 def _end_strays(own: Set[int]) -> None:

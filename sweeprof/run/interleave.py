@@ -26,6 +26,7 @@ from typing import Any
 
 from sweeprof.measuring.timing import InterleavedRun, State, become_quiet
 from sweeprof.processes import Connection
+from sweeprof.results.observations import RunningServer
 from sweeprof.results.record import Json
 
 
@@ -62,6 +63,8 @@ class Request:
     """None for a trial that runs alone."""
     family: int = 0
     """The shard's process id: its descendants belong to the sweep; 0: only this process does."""
+    server: RunningServer | None = None
+    """The server that the program of the trial needs."""
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables of this trial's process, in addition to those that its backend sets."""
 

@@ -23,20 +23,21 @@ from pathlib import Path
 
 from sweeprof.config.constraints import parse_size
 from sweeprof.datasets.source import run_name
-from sweeprof.errors import Damaged, WorkerError
+from sweeprof.errors import CommandError, Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Plan, Trial, TrialGroup
 from sweeprof.processes import Child, NoAnswer, ProcessLost, cause_of_exit, child_environment, killed_by
 from sweeprof.results.environment import capture, oom_kills
-from sweeprof.results.files import check_room, tail_lines
+from sweeprof.results.files import check_room, tail_lines, write_bytes
 from sweeprof.results.record import FINE, Json, Record, Status, outcome, stored_record
 from sweeprof.run.fork_server import ForkedFrom, WorkerPool
 from sweeprof.run.interleave import Coordinator, ProcessExit, Request
 from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, locked, work_lock
 from sweeprof.run.reports import LiveReports, prepare_reports
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
+from sweeprof.run.servers import Servers
 from sweeprof.run.stopping import Budget, SequentialRounds
-from sweeprof.run.trial_limits import excess_reason
+from sweeprof.run.trial_limits import KEPT_OF_LOG, excess_reason
 from sweeprof.storage import EventLog, Folder
 from sweeprof.targets import instantiate
 
@@ -130,8 +131,9 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         EventLog(path) as events,
         WorkerPool(plan.isolation, folder.logs) as pool,
         HostSlots(host_lock(plan), index) as slots,
+        Servers(folder.logs / f"server-{index}.log") as servers,
     ):
-        shard = _Shard(plan, folder, index, pool, slots, events)
+        shard = _Shard(plan, folder, index, pool, slots, events, servers)
         todo = shard.run_during_imports(_unfinished(plan, folder, index))
         if plan.search is not None:
             shard.search()
@@ -153,9 +155,17 @@ def _unfinished(plan: Plan, folder: Folder, index: int) -> list[TrialGroup]:
 
 class _Shard:
     def __init__(
-        self, plan: Plan, folder: Folder, index: int, pool: WorkerPool, slots: HostSlots, events: EventLog
+        self,
+        plan: Plan,
+        folder: Folder,
+        index: int,
+        pool: WorkerPool,
+        slots: HostSlots,
+        events: EventLog,
+        servers: Servers,
     ) -> None:
         self.plan, self.folder, self.pool, self.slots, self.events = plan, folder, pool, slots, events
+        self.servers = servers
         self.ids = plan.shards[index]
         """Of the combinations that it measures."""
         self.reports = LiveReports(folder)
@@ -260,6 +270,12 @@ class _Shard:
         with self.slots.taken(blanks, on_wait) if host is None else nullcontext(host) as taken:
             if waits:
                 self.events.write("running", trials[0])
+            try:
+                self.servers.switch_to(self._server_of(trials[0]), taken.environment)
+            except CommandError as error:
+                for blank, trial in zip(blanks, trials, strict=True):
+                    self._end(trial, self._keep(replace(blank, status=error.status, reason=str(error))))
+                return
             if len(trials) > 1:
                 self._run_interleaved(trials, taken)
             else:
@@ -269,6 +285,11 @@ class _Shard:
                 if trial in self._lost:
                     self._run_trial(self.pool.run, taken, trial)
                     self._lost.discard(trial)
+
+    def _server_of(self, trial: Trial) -> Json | None:
+        """Return the settings of the server that a trial needs, all trials of a group the same."""
+        backend = self._combinations[trial.combination_id].config["backend"]
+        return backend.get("server") if backend.get("framework") == "command" else None
 
     def _on_wait(self, trial: Trial) -> OnWait:
         """Return what notes that a trial waits for other sweeps."""
@@ -346,6 +367,10 @@ class _Shard:
 
     def _end(self, trial: Trial, record: Record) -> None:
         """Write the event of a trial's end, and stop the sweep if it failed and ``fail_fast`` is set."""
+        if self._server_of(trial) is not None:
+            with suppress(FileNotFoundError):
+                content = self.servers.log.read_bytes()[-KEPT_OF_LOG:]
+                write_bytes(self.folder.path / "artifacts" / trial.combination_id / "server.txt", content)
         status, reason = outcome(record)
         log: str | None = None
         if status not in FINE and self.folder.log_path(trial).is_file():
@@ -383,6 +408,7 @@ class _Shard:
             parse_size(limits.memory),
             asked,
             family=os.getpid(),
+            server=self.servers.running,
             environment=host.environment,
         )
         try:

@@ -7,11 +7,10 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from sweeprof.processes import Connection
+from sweeprof.processes import Connection, descendants
 from sweeprof.run.interleave import ProcessExit, Request
 
 LOG_S = 1.0
@@ -72,23 +71,25 @@ class TrialWatch:
 
     def excess(self) -> int | None:
         """Return the bytes that the trial uses if they are above its limit, else None; shorten its log if that is too long."""
-        self._shorten_log()
+        shorten_log(self._log)
         # The first sum is read quickly, but counts pages that processes share several times.
         if self._limit is None or resident_bytes() - self._resident <= self._limit:
             return None
         used = used_bytes() - self._used
         return used if used > self._limit else None
 
-    def _shorten_log(self) -> None:
-        with suppress(OSError):  # of a log that does not exist yet, or a folder that was removed
-            size = self._log.stat(follow_symlinks=False).st_size
-            if size > MOST_LOG:
-                with self._log.open("r+b") as file:
-                    file.seek(size - KEPT_OF_LOG)
-                    end = file.read(KEPT_OF_LOG)
-                    file.truncate(0)  # writers append, whatever the size is
-                with self._log.open("ab") as file:
-                    file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
+
+def shorten_log(log: Path) -> None:
+    """Keep only the end of a log that is too long."""
+    with suppress(OSError):  # of a log that does not exist yet, or a folder that was removed
+        size = log.stat(follow_symlinks=False).st_size
+        if size > MOST_LOG:
+            with log.open("r+b") as file:
+                file.seek(size - KEPT_OF_LOG)
+                end = file.read(KEPT_OF_LOG)
+                file.truncate(0)  # writers append, whatever the size is
+            with log.open("ab") as file:
+                file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
 
 
 def excess_reason(used: int, limit: int) -> str:
@@ -98,12 +99,12 @@ def excess_reason(used: int, limit: int) -> str:
 
 def resident_bytes() -> int:
     """Return the anonymous and shared memory of this process and its descendants; a page of several processes counts for each."""
-    return sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in _descendants(os.getpid()))
+    return sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in descendants(os.getpid()))
 
 
 def used_bytes() -> int:
     """Return the anonymous and shared memory of this process and its descendants, in which each page counts once."""
-    return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in _descendants(os.getpid()))
+    return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in descendants(os.getpid()))
 
 
 def shared_bytes() -> int:
@@ -119,13 +120,3 @@ def _sum_of(pid: int, file: str, names: tuple[str, ...]) -> int:
             if name in names:
                 total += int(value.split()[0]) * 1024
     return total
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    """Yield a process id and those of all its descendants."""
-    yield pid
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                for child in (task / "children").read_text(encoding="ascii").split():
-                    yield from _descendants(int(child))

@@ -73,7 +73,7 @@ def _run(request: Request, participant: InterleavedParticipant | None) -> None:
         random.seed(blank.config["seed"]["weights"])
         np.random.seed(blank.config["seed"]["weights"])
         profiler = Profiler.from_config(blank.config)
-        profiler.session.participant = participant
+        profiler.session.participant, profiler.session.server = participant, request.server
         found = profiler.run(blank.pass_name)
         result = _plain(found)
         if request.memory is not None and shared_bytes() > request.memory:  # before the fork server has seen it

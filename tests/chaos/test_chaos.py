@@ -22,8 +22,8 @@ import pandas as pd
 import psutil
 import pytest
 
-from support.command import run_command, running_command, start_command
-from support.processes import Kind, left_after, of_kind
+from support.command import run_command, running_command, start_command, wait_for
+from support.processes import Kind, left_after, of_kind, processes
 from sweeprof.report.answer import answer
 from sweeprof.results.compared_rows import Comparison
 
@@ -232,3 +232,91 @@ def test_a_killed_sweep_reaches_the_same_answer(tmp_path: Path, own: Sequence[st
     assert {row.combination_id for row in found.rows} == {row.combination_id for row in expected.rows}
     assert answer(found).finding == answer(expected).finding
     assert answer(found).counts == answer(expected).counts
+
+
+SERVER = """
+import http.server, os, subprocess, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+# A process in a session of its own, which only its ancestors can be followed to.
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+CLIENT = """
+import subprocess, sys, urllib.request
+urllib.request.urlopen(sys.argv[1]).close()
+subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)"], start_new_session=True, check=True)
+"""
+ENDED = [
+    *(
+        pytest.param(["driver"], number, id=f"driver-{number.name}")
+        for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+    ),
+    pytest.param(["driver", "fork_server"], signal.SIGKILL, id="driver-and-fork-server"),
+    pytest.param(["supervisor"], signal.SIGKILL, id="supervisor"),
+    pytest.param(["driver", "supervisor"], signal.SIGTERM, id="a-scheduler-ends-all"),
+    pytest.param(["server.py"], signal.SIGKILL, id="server"),
+    pytest.param(["client.py"], signal.SIGKILL, id="client"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("victims", "number"), ENDED)
+def test_programs_and_servers_end_with_the_sweep(
+    tmp_path: Path, victims: Sequence[str], number: signal.Signals
+) -> None:
+    """Whatever is killed: no process is left, no record is lost, and a resumed sweep is complete."""
+    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "client.py").write_text(CLIENT)
+    words = [
+        *(
+            "backend=command",
+            "tracking=none",
+            "protocol=short",
+            "protocol.rounds=2",
+            "protocol.min_samples=3",
+            "protocol.min_s=0",
+            "protocol.warmup_s=0",
+        ),
+        "backend.command=['{python}', client.py, 'http://127.0.0.1:{port}', '{args.n}']",
+        "backend.server={command: ['{python}', server.py, '{port}', '{args.kind}'], ready: {port: '{port}'}}",
+        *("args.kind=a,b", "args.n=1,2"),
+    ]
+
+    def running(what: str) -> list[psutil.Process]:
+        if what in ("driver", "fork_server"):
+            return of_kind(tmp_path, "driver" if what == "driver" else "fork_server")
+        word = "sweeprof.run.servers:supervise" if what == "supervisor" else what
+        found = []
+        for process in processes(tmp_path):
+            with suppress(psutil.Error):
+                if word in process.cmdline():
+                    found.append(process)
+        return found
+
+    with running_command(tmp_path, *words) as process:
+        wait_for_events(tmp_path, process, 5)  # the third trial runs
+        wait_for(lambda: running("client.py") and all(map(running, victims)), process)
+        killed = [one for victim in victims for one in running(victim)]
+        assert killed
+        for one in killed:
+            one.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    assert left_after(tmp_path, 15) == []
+    records = list(tmp_path.glob("outputs/*/*/records/*/*.json"))
+    done = {path: path.stat().st_mtime_ns for path in records if json.loads(path.read_text())["status"] == "ok"}
+    assert len(done) >= 2
+    if "driver" not in victims:  # the other trials have been measured
+        failed = [json.loads(path.read_text())["reason"] for path in records if path not in done]
+        assert len(failed) == 1, (failed, out, err)
+        program = "client.py" if victims == ["client.py"] else "the server"
+        assert "was killed by SIGKILL" in failed[0]
+        assert ("the server" in failed[0]) == (program == "the server")
+    resumed = run_command(tmp_path, "resume=last", "tracking=none")
+    assert [row["status"] for row in resumed.rows()] == ["ok"] * 4
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    assert left_after(tmp_path, 15) == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from support.command import run_command
+from support.processes import left_after
 from support.slurm import Lab
 from sweeprof.storage import Jobs
 
@@ -35,3 +37,25 @@ def test_too_little_memory_stops_the_sweep_with_the_key(slurm: Lab, tmp_path: Pa
     assert len(Jobs(folder).all()) <= 3  # not a task for each trial
     again = run_command(tmp_path, "resume=last", "cluster=slurm", "cluster.memory=1GiB", "cluster.poll_s=0.5")
     assert again.code == 0, again.out + again.err
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_server_are_in_one_task(slurm: Lab, tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+    ran = run_command(
+        tmp_path,
+        *("backend=command", "tracking=none", "protocol=short", "protocol.rounds=1", "protocol.min_samples=1"),
+        "backend.command=['{python}', -c, 'import urllib.request as u; u.urlopen(\"http://localhost:{port}\")', '{args.n}']",
+        "backend.server={command: ['{python}', -m, http.server, '{port}', -d, '{args.folder}'], ready: {port: '{port}'}}",
+        *("args.n=1,2", f"args.folder={tmp_path}/a,{tmp_path}/b", "compare.baseline={}"),
+        *("cluster=slurm", "cluster.poll_s=0.5", "shards=2"),
+    )
+    assert [row["status"] for row in ran.rows()] == ["ok"] * 4
+    plan = json.loads((ran.folder("adhoc") / "plan.json").read_text())
+    served = {combination["id"]: combination["axes"]["args.folder"] for combination in plan["combinations"]}
+    assert sorted(sorted({served[id] for id in shard}) for shard in plan["shards"]) == [
+        [f"{tmp_path}/a"],
+        [f"{tmp_path}/b"],
+    ]
+    assert left_after(tmp_path, 15) == []

@@ -68,6 +68,27 @@ MISTAKES = (
         "backend.metrics: 'time' is not a name: letters, digits and '_', with a letter first, other than time, user_time",
         "backend.metrics.time.better: 'more' is not a direction. Known: higher, lower.",
     ),
+    (
+        "backend=command backend.command=[ls] args.a=1,2 "
+        "'backend.server={comand: x, ready: {url: \"localhost:{port}\"}, per: [args.b], timeout_s: -1}'",
+        "backend.server: 'comand' is not a key of a server. Did you mean 'command'?",
+        "backend.server.command: None is missing: name the program and its arguments",
+        "backend.server.ready.url: 'localhost:{port}' is not an address that begins with http:// or https://.",
+        "backend.server.per: '{args.b}' names no value of the config. Did you mean 'args.a'?",
+        "backend.server.timeout_s: -1 is not a duration",
+    ),
+    (
+        "backend=command backend.command=[ls] 'backend.server={command: [x, \"{args.a}\"], ready: {port: http}}' args.a=1,2 "
+        "protocol=interleaved compare.baseline={args.a:1}",
+        "backend.server.ready.port: 'http' is not a port: '{port}', or a number from 1 to 65535.",
+    ),
+    (
+        "backend=command backend.command=[ls] 'backend.server={command: [x, \"{args.a}\"], ready: {log: ok}}' args.a=1,2 "
+        "protocol=interleaved compare.baseline={args.a:1}",
+        "protocol.interleave: 'samples' alternates between combinations that need different servers, of which one runs at a time",
+    ),
+    ("model.args.width=1,2", "model.args.width: 'args' is not a framework: ", "Did you mean 'model.torch.width'?"),
+    ("backend=command backend.command=[ls] backend.server=x", "backend.server: 'x' is not {command: […], ready: {port: '{port}'}}"),
     ("backend=command", "backend.command: [] is missing: name the program and its arguments, such as "),
     ("backend=command backend.command=ls metrics=default", "mode: 'inference' measures a model, and backend=command has none"),
     ("backend=fake model=fake metrics=command", "mode: 'command' measures programs, and this backend runs a model"),

@@ -37,6 +37,9 @@ def run(name: str) -> Any:
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"]()
 
 
+NEEDS_SERVER = "load_test"  # test_programs.py runs it
+
+
 def test_every_example_is_listed_and_tested() -> None:
     listed = re.findall(r"\]\((\w+\.(?:py|ipynb))\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"))
     assert sorted(listed) == sorted(path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb"))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
+import shlex
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -44,7 +49,7 @@ def program(folder: Path, code: str, *arguments: str) -> str:
     return f"backend.command={spelled([sys.executable, str(path), *arguments])}"
 
 
-def by_axis(ran: Ran, axis: str) -> dict[object, dict[str, object]]:
+def by_axis(ran: Ran, axis: str) -> dict[object, dict[str, Any]]:
     """Return the values of the metrics by the value of an axis."""
     return {row["axes"][axis]: values_of(row) for row in ran.rows()}
 
@@ -89,6 +94,22 @@ def test_a_shell_runs_a_text(called: Command) -> None:
     ran.rows()
     (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
     assert output.read_text() == "bb\n"
+
+
+def test_the_start_of_a_shell_is_subtracted(called: Command) -> None:
+    ran = called(
+        *SHORT, "protocol.min_samples=20", "backend.shell=true", "backend.command='{args.x}'", "args.x=:,sleep 0.1"
+    )
+    cells = {row["axes"]["args.x"]: row["cells"]["command/time"]["measurement"] for row in ran.rows()}
+    detail = cells["sleep 0.1"]["detail"]
+    subtracted = detail["subtracted for the shell"]
+    assert subtracted > 0
+    assert detail["min"] + subtracted >= 0.1
+    nothing = cells[":"]
+    if nothing["value"] is None:
+        assert nothing["reason"].startswith("it took no longer than an empty shell (")
+    else:  # of a busy machine; the fastest of the runs took no longer than the mean of an empty shell
+        assert nothing["detail"]["min"] < nothing["detail"]["subtracted for the shell"] / 2
 
 
 def test_a_program_has_the_environment_of_the_user_and_its_own(
@@ -198,6 +219,238 @@ def test_a_list_is_several_words_and_null_none(called: Command, tmp_path: Path) 
     ran.rows()
     outputs = {path.read_text().strip() for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")}
     assert outputs == {"['a', 'b', 'true', '{args.on}']", "['true', '{args.on}']"}
+
+
+SERVER = """
+import http.server, os, pathlib, signal, subprocess, sys, time
+port, how, folder, mark = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
+print("started as", how, flush=True)
+if how == "early":
+    sys.exit(4)
+if how == "never":
+    time.sleep(100)
+memory = bytearray((100 if how == "large" else 1) << 20)
+memory[::4096] = b"x" * (len(memory) // 4096)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", mark], start_new_session=True)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/exit":
+            print("the last words", flush=True)
+            os._exit(3)
+        if self.path == "/kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(str(os.getpid()).encode())
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.HTTPServer(("127.0.0.1", port), Handler)
+with (folder / "servers").open("a") as file:
+    file.write(f"{how} {os.getpid()}\\n")
+print("listening", flush=True)
+server.serve_forever()
+"""
+CLIENT = """
+import pathlib, sys, time, urllib.request
+url, n, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+try:
+    pid = urllib.request.urlopen(url).read().decode()
+except OSError:
+    time.sleep(100)
+with (folder / "clients").open("a") as file:
+    file.write(f"{n} {pid}\\n")
+time.sleep(0.1)
+"""
+
+
+def with_server(folder: Path, mark: str, ready: Mapping[str, object], path: str = "", **settings: object) -> list[str]:
+    """Return the overrides of a client and its server, whose kind is ``args.how``."""
+    (folder / "server.py").write_text(SERVER)
+    server = ["{python}", f"{folder}/server.py", "{port}", "{args.how}", str(folder), mark]
+    client = program(folder, CLIENT, "http://127.0.0.1:{port}/" + path, "{args.n}", str(folder))
+    return [client, f"backend.server={spelled({'command': server, 'ready': ready, **settings})}"]
+
+
+def lines_of(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines()]
+
+
+def test_rows_share_a_server_whose_memory_and_log_are_kept(called: Command, tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    server = with_server(tmp_path, mark, {"url": "http://127.0.0.1:{port}/"})
+    axes = ("args.how=small,large", "args.n=1,2,3")
+    ran = called(*SHORT, "protocol.rounds=2", *server, *axes, "compare.baseline={args.how: small}")
+    rows = ran.rows()
+    starts, requests = lines_of(tmp_path / "servers"), lines_of(tmp_path / "clients")
+    # In each round each server is started once, unless the last row of the round before had the same one.
+    assert 3 <= len(starts) <= 4
+    for how, pid in starts:
+        mine = [n for n, by in requests if by == pid]
+        assert {*mine} == {"1", "2", "3"}, f"the server {how} is not that of all its rows"
+    served = [pid for _, pid in requests]
+    assert list(dict.fromkeys(served)) == [pid for _, pid in starts]
+    assert served == sorted(served, key=[pid for _, pid in starts].index), "two servers ran at the same time"
+    memory = {row["axes"]["how" if "how" in row["axes"] else "args.how"]: values_of(row) for row in rows}
+    grown = memory["large"]["command/server_memory"] - memory["small"]["command/server_memory"]
+    assert grown == pytest.approx(99 * 2**20, rel=0.1)
+    for row in rows:
+        log = ran.folder("adhoc") / "artifacts" / row["combination_id"] / "server.txt"
+        assert log.read_text() == f"started as {row['axes']['args.how']}\nlistening\n"
+    assert sleepers(mark) == []
+    assert sleepers(f"{tmp_path}/server.py") == []
+
+
+def test_axes_of_a_server_that_its_settings_do_not_name(called: Command, tmp_path: Path) -> None:
+    ready = {"log": "^listening$"}
+    server = with_server(tmp_path, f"mark-{tmp_path.name}", ready, per=["args.n"], env={"OWN": 1}, cwd=str(tmp_path))
+    called(*SHORT, *server, "args.how=small", "args.n=1,2").rows()
+    assert len(lines_of(tmp_path / "servers")) == 2
+
+
+def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    server = with_server(tmp_path, mark, {"port": "{port}"}, "{args.path}", timeout_s=3)
+    axes = ("args.how=small,early,never", "args.path=ok,exit,kill", "args.n=1")
+    exclude = "exclude=[{args.how: [early,never], args.path: [exit,kill]}]"
+    ran = called(*SHORT, *server, *axes, exclude)
+    found = {}
+    for record in read_records(ran.folder("adhoc") / "records"):
+        end = record.config["args"]["how"].replace("small", record.config["args"]["path"])
+        found[end] = record.status, str(record.reason).replace(sys.executable, "python")
+    assert found["ok"][0] == "ok"
+    assert found["exit"] == (
+        "failed",
+        "the server python exited with code 3: started as small\nlistening\nthe last words",
+    )
+    assert found["kill"] == ("failed", "the server python was killed by SIGKILL: started as small\nlistening")
+    assert found["early"] == ("failed", "the server python exited with code 4: started as early")
+    status, reason = found["never"]
+    assert status == "timeout"
+    assert reason.startswith("the server python was not ready after 3 s, port=")
+    assert reason.endswith("Connection refused: started as never")
+    assert sleepers(mark) == []
+
+
+def test_a_server_is_not_taken_for_another_program_at_its_address(called: Command, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        ran = called(*SHORT, *with_server(tmp_path, "mark", {"port": port}), "args.how=small", "args.n=1")
+    (record,) = read_records(ran.folder("adhoc") / "records")
+    assert record.status == "failed"
+    assert str(record.reason).startswith(f"something answers at port={port} before the server is started")
+
+
+def test_a_free_port_for_each_run_and_the_interpreter(called: Command) -> None:
+    code = 'import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1])))'
+    command = spelled(["{python}", "-c", code, "{port}"])
+    ran = called(*SHORT, f"backend.command={command}", "backend.env.OWN='{{port}} {port}'")
+    assert values_of(ran.rows()[0])["command/exit_code"] == 0
+
+
+# The recipes of docs/programs.md
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+import json, time, torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+seconds = []
+for _ in range(5):
+    begin = time.perf_counter()
+    model(torch.randn(8, 64)).sum().backward()
+    seconds.append(time.perf_counter() - begin)
+if dist.get_rank() == 0:
+    print(json.dumps({"step": seconds, "processes": dist.get_world_size()}))
+dist.destroy_process_group()
+"""
+FIRST_S, TOKEN_S = 0.1, 0.02
+COMPLETIONS = f"""
+import http.server, json, sys, time
+port = int(sys.argv[sys.argv.index("--port") + 1])
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert (self.path, asked["model"], asked["stream"]) == ("/v1/completions", "my-model", True)
+        self.send_response(200)
+        self.end_headers()
+        for token in range(asked["max_tokens"]):
+            time.sleep({TOKEN_S} if token else {FIRST_S})
+            self.wfile.write(b"data: " + json.dumps({{"choices": [{{"text": "x"}}]}}).encode() + b"\\n\\n")
+        self.wfile.write(b'data: {{"choices": [{{"text": "", "finish_reason": "length"}}]}}\\n\\ndata: [DONE]\\n\\n')
+
+http.server.ThreadingHTTPServer(("localhost", port), Handler).serve_forever()
+"""
+
+
+def recipe(word: str) -> list[str]:
+    """Return the arguments of the command of docs/programs.md that has a word."""
+    text = (ROOT / "docs" / "programs.md").read_text(encoding="utf-8")
+    found = []
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S):
+        lines = re.split(r"^python -m sweeprof ", block.replace("\\\n", ""), flags=re.M)
+        found += [shlex.split(line) for line in lines if word in line]
+    (arguments,) = found
+    return arguments
+
+
+@pytest.mark.slow
+def test_recipe_two_scripts(called: Command, tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text("import time; time.sleep(0.4)")
+    (tmp_path / "new.py").write_text("")
+    ran = called(*recipe("old.py,new.py"), "tracking=none")
+    assert by_axis(ran, "args.script").keys() == {"old.py", "new.py"}
+    assert "new.py" in ran.out.splitlines()[0]
+
+
+@pytest.mark.slow
+def test_recipe_benchmark_app(called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ov = pytest.importorskip("openvino")
+    parameter = ov.opset13.parameter([1, 64], ov.Type.f32, name="x")
+    ov.save_model(ov.Model([ov.opset13.relu(parameter)], [parameter], "net"), tmp_path / "model.xml")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    ran = called(*recipe("benchmark_app"), *SHORT, "protocol.rounds=1", "protocol.min_samples=1", "protocol.max_s=1")
+    for values in by_axis(ran, "args.streams").values():
+        assert values["command/throughput"] > 100
+
+
+@pytest.mark.slow
+def test_recipe_torchrun(called: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    ran = called(
+        *recipe("torch.distributed.run"), *SHORT, "protocol.rounds=1", "protocol.max_s=1", "limits.timeout_s=200"
+    )
+    for values in by_axis(ran, "args.processes").values():
+        assert 0 < values["command/step"] < values["command/time"]
+    outputs = [path.read_text() for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")]
+    assert {json.loads(text.splitlines()[-1])["processes"] for text in outputs} == {1, 2}
+
+
+@pytest.mark.slow
+def test_recipe_load_test(called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "load_test.py").write_text((ROOT / "examples" / "load_test.py").read_text(encoding="utf-8"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "transformers").write_text(f"#!{sys.executable}\n{COMPLETIONS}")
+    (tmp_path / "bin" / "transformers").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    found = by_axis(
+        called(*recipe("load_test.py"), *SHORT, "protocol.rounds=1", "protocol.min_samples=1"), "args.users"
+    )
+    for values in found.values():
+        assert FIRST_S <= values["command/first_token"] < 3 * FIRST_S
+        assert TOKEN_S <= values["command/per_token"] < 3 * TOKEN_S
+    # Four users have four times the tokens and the good requests, as far as the processors allow.
+    assert 2 < found[4]["command/tokens"] / found[1]["command/tokens"] < 6
+    assert found[4]["command/tokens"] / found[4]["command/good"] == pytest.approx(16)
 
 
 def sleepers(mark: str) -> list[psutil.Process]:
