@@ -16,6 +16,7 @@ import os
 import pickle
 import random
 import shutil
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,8 @@ from sweeprof.targets import instantiate
 
 LONG_S = 1.0
 """Weights that are made in less time are made by every trial."""
+SYMBOLIC = "torch.fx.experimental.symbolic_shapes"
+"""A module that some operators import on the meta device: its 34 MB would be measured as memory of the model."""
 INITIALISED = "_is_hf_initialized"
 """The attribute by which transformers marks modules whose weights it has filled; it fills none on the meta device."""
 _PLAIN = (bool, int, float, complex, str, type(None), torch.device, torch.dtype)
@@ -181,7 +184,13 @@ def _read(build: Build, path: Path) -> torch.nn.Module:
     with path.with_suffix(".bin").open("rb") as file:
         known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         undrawn = torch.get_rng_state()
-        module = build_on_meta(build)
+        has_symbolic = SYMBOLIC in sys.modules
+        sys.modules.setdefault(SYMBOLIC, None)  # type: ignore[arg-type]  # so that importing it raises
+        try:
+            module = build_on_meta(build)
+        finally:
+            if not has_symbolic:
+                del sys.modules[SYMBOLIC]
         is_undrawn = torch.equal(torch.get_rng_state(), undrawn)
         # NumPy's and Python's draw on the meta device what they draw for real.
         torch.set_rng_state(torch.frombuffer(bytearray.fromhex(known["torch"]), dtype=torch.uint8))
