@@ -101,14 +101,15 @@ def prepared(question: Json) -> Json:
 
 
 @contextmanager
-def shared_weights() -> Iterator[None]:
-    """Within it, trials make the weights of a large model once, and leave them in a folder, which is removed afterwards.
+def shared_weights() -> Iterator[dict[str, str]]:
+    """Yield the environment variable by which trials share the weights of large models, in a folder that is removed afterwards.
 
     What killed shards of this host have left is removed first. Where the user's cache cannot be written, nothing is shared.
     """
     chosen = cache_folder("weights") or Path(tempfile.gettempdir()) / f"sweeprof-{os.getuid()}" / "weights"
     above = chosen / socket.gethostname()
     folder = above / secrets.token_hex(6)
+    environment: dict[str, str] = {}
     with ExitStack() as held:
         with suppress(OSError):
             above.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -121,11 +122,8 @@ def shared_weights() -> Iterator[None]:
                     folder.mkdir(mode=0o700)
                     held.callback(shutil.rmtree, folder, ignore_errors=True)
                     held.enter_context(locked(folder / "lock"))
-                    os.environ[WEIGHTS] = str(folder)
-        try:
-            yield
-        finally:
-            os.environ.pop(WEIGHTS, None)
+                    environment[WEIGHTS] = str(folder)
+        yield environment
 
 
 # ---- The trials of a shard ----
@@ -165,9 +163,9 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
     # A few trials would not get back the time that writing takes.
     is_shared = plan.search is not None or sum(map(len, _unfinished(plan, folder, index))) >= FEW_TRIALS
     with (
-        shared_weights() if is_shared else nullcontext(),
+        shared_weights() if is_shared else nullcontext({}) as shared,
         EventLog(path) as events,
-        WorkerPool(plan.isolation, folder.logs) as pool,
+        WorkerPool(plan.isolation, folder.logs, shared) as pool,
         HostSlots(host_lock(plan), index) as slots,
     ):
         shard = _Shard(plan, folder, index, pool, slots, events)
