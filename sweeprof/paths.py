@@ -9,7 +9,7 @@ from pathlib import Path
 from sweeprof.errors import Problem, UserError
 
 WEIGHTS = "SWEEPROF_WEIGHTS"
-"""Environment variable with the folder in which trials of one shard leave weights for each other; it is set in fork servers only."""
+"""Environment variable of fork servers: the folder in which the trials of one shard leave weights for each other."""
 _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 
 
