@@ -8,6 +8,8 @@ from pathlib import Path
 
 from sweeprof.errors import Problem, UserError
 
+WEIGHTS = "SWEEPROF_WEIGHTS"
+"""Environment variable of fork servers: the folder in which the trials of one shard leave weights for each other."""
 _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 
 

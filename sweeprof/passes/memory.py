@@ -6,6 +6,7 @@ import atexit
 import gc
 import json
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -42,9 +43,11 @@ def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
+    drawn = random.getstate()
     parent, child = os.getpid(), os.fork()
     if child == 0:
         os.close(reading)
+        random.setstate(drawn)  # Python seeds it anew in every child, and a model would be built with other weights
         _measure_and_exit(measure, writing, parent)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:

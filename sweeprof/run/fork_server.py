@@ -321,10 +321,11 @@ class WorkerPool:
     Args:
         kind: the value of the config key ``isolation``; ``inline``: trials run in this process.
         logs: the folder for the output of fork servers.
+        variables: environment variables of all fork servers.
     """
 
-    def __init__(self, kind: str, logs: Path) -> None:
-        self._is_inline, self._logs = kind == "inline", logs
+    def __init__(self, kind: str, logs: Path, variables: Mapping[str, str] | None = None) -> None:
+        self._is_inline, self._logs, self._variables = kind == "inline", logs, variables or {}
         self._lock = threading.Lock()
         self._planned: dict[str, ForkedFrom] = {}
         """What fork servers that are to be started are for, by their key."""
@@ -413,7 +414,8 @@ class WorkerPool:
     def _started(self, config: Json, pass_name: PassName, more: Mapping[str, str]) -> ForkServer:
         """Return a new fork server, with environment variables beside those of the backend."""
         log = self._logs / f"fork-server-{config['backend']['framework']}.log"
-        return ForkServer(preload(config, pass_name), {**environment(config, pass_name), **more}, log)
+        variables = {**self._variables, **environment(config, pass_name), **more}
+        return ForkServer(preload(config, pass_name), variables, log)
 
 
 def _key(config: Json, pass_name: PassName, more: Mapping[str, str]) -> str:

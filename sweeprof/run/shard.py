@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
+import shutil
 import signal
+import socket
 import statistics
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -25,6 +29,7 @@ from sweeprof.config.constraints import parse_size
 from sweeprof.datasets.source import run_name
 from sweeprof.errors import CommandError, Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes, pass_named
+from sweeprof.paths import WEIGHTS, cache_folder
 from sweeprof.plan.plan import Plan, Trial, TrialGroup
 from sweeprof.processes import Child, NoAnswer, ProcessLost, cause_of_exit, child_environment, killed_by
 from sweeprof.results.environment import capture, oom_kills
@@ -43,6 +48,8 @@ from sweeprof.targets import instantiate
 
 DECODING_S = 3600.0
 """How long a split may take to be decoded before the trials; of one that takes longer, each trial decodes within its own limit."""
+WEIGHTS_S = 10.0
+"""How long a shard waits for others that remove what killed ones have left."""
 log = logging.getLogger(__name__)
 
 
@@ -94,12 +101,39 @@ def prepared(question: Json) -> Json:
     return {}
 
 
+@contextmanager
+def shared_weights() -> Iterator[dict[str, str]]:
+    """Yield the environment variable by which trials share the weights of large models, in a folder that is removed afterwards.
+
+    What killed shards of this host have left is removed first. Where the user's cache cannot be written, nothing is shared.
+    """
+    chosen = cache_folder("weights") or Path(tempfile.gettempdir()) / f"sweeprof-{os.getuid()}" / "weights"
+    above = chosen / socket.gethostname()
+    folder = above / secrets.token_hex(6)
+    environment: dict[str, str] = {}
+    with ExitStack() as held:
+        with suppress(OSError):
+            above.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with locked(above / "lock", WEIGHTS_S) as other:  # so that nobody sees a folder without its owner's lock
+                if other is None:
+                    for left in above.glob("*/lock"):
+                        with suppress(OSError), locked(left) as owner:
+                            if owner is None:
+                                shutil.rmtree(left.parent)
+                    folder.mkdir(mode=0o700)
+                    held.callback(shutil.rmtree, folder, ignore_errors=True)
+                    held.enter_context(locked(folder / "lock"))
+                    environment[WEIGHTS] = str(folder)
+        yield environment
+
+
 # ---- The trials of a shard ----
 
 
 KILLED_TOGETHER_S = 0.3
 """How long a shard waits before it notes that the processes of a trial were killed: a launcher that ends its jobs kills their
 processes one after the other, and this one may be next."""
+FEW_TRIALS = 3
 Run = Callable[[Request], ProcessExit]
 """Runs a trial and waits for its end; raises :class:`WorkerError` as :meth:`WorkerPool.run` does."""
 
@@ -127,9 +161,12 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
 
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
     plan = folder.read_plan()
+    # A few trials would not get back the time that writing takes.
+    is_shared = plan.search is not None or sum(map(len, _unfinished(plan, folder, index))) >= FEW_TRIALS
     with (
+        shared_weights() if is_shared else nullcontext({}) as shared,
         EventLog(path) as events,
-        WorkerPool(plan.isolation, folder.logs) as pool,
+        WorkerPool(plan.isolation, folder.logs, shared) as pool,
         HostSlots(host_lock(plan), index) as slots,
         Servers(folder.logs / f"server-{index}.log") as servers,
     ):

@@ -51,6 +51,7 @@ from sweeprof.backends.torch.state import (
     unchanged,
 )
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, stepping, training
+from sweeprof.backends.torch.weights import built_once
 from sweeprof.counting.formulas import EVERYTHING, Formulas, ModuleSelection
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -156,7 +157,7 @@ class TorchBackend(Backend):
         reason = uncompilable_reason(settings, torch.device(device).type)
         if reason is not None:
             raise Unsupported(reason)
-        module = in_inference(built(build))
+        module = in_inference(built_once(build))
         if offloaded_to(module) is None:
             module = module.to(device)
         return TorchModel(variant.of(module), torch.device(device), variant, graphs_made())

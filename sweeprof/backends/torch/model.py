@@ -692,9 +692,12 @@ class NoInitialisation(DispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         if args and func._schema.name in _FILLS and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return args[0]
+        if func._schema.name in _DRAWS and kwargs is not None and kwargs.get("device") == _META:
+            return torch.empty(args[0], dtype=kwargs.get("dtype"), device=_META)  # torch's own would import sympy
         return func(*args, **(kwargs or {}))
 
 
+_DRAWS = frozenset(("aten::rand", "aten::randn"))
 _FILLS = frozenset(
     f"aten::{name}_"
     for name in "normal uniform zero fill copy erfinv mul add sub div clamp trunc exponential bernoulli random".split()
