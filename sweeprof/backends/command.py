@@ -248,8 +248,9 @@ class _Runner:
             self._check_server()
             reason = f"{words[0]} took longer than backend.timeout_s={limit:g}{last_lines(self._outputs[::-1])}"
             raise CommandError("timeout", reason)
-        code, peaks = os.waitstatus_to_exitcode(status), [watch.peak for watch in watches]
-        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, *peaks)
+        memory, server_memory = ([watch.peak for watch in watches] + [None, None])[:2]
+        code = os.waitstatus_to_exitcode(status)
+        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, memory, server_memory)
 
 
 def with_host_values(node: Any, port: int | None) -> Any:

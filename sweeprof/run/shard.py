@@ -19,7 +19,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -162,9 +162,11 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
     plan = folder.read_plan()
     # A few trials would not get back the time that writing takes.
-    is_shared = plan.search is not None or sum(map(len, _unfinished(plan, folder, index))) >= FEW_TRIALS
+    sharing: AbstractContextManager[dict[str, str]] = nullcontext({})
+    if plan.search is not None or sum(map(len, _unfinished(plan, folder, index))) >= FEW_TRIALS:
+        sharing = shared_weights()
     with (
-        shared_weights() if is_shared else nullcontext({}) as shared,
+        sharing as shared,
         EventLog(path) as events,
         WorkerPool(plan.isolation, folder.logs, shared) as pool,
         HostSlots(host_lock(plan), index) as slots,
