@@ -52,6 +52,8 @@ READS_PROC = {
     "measuring/timing.py",
     # The children of this process, after every trial.
     "run/fork_server.py",
+    # The descendants of a process whose memory is followed.
+    "processes.py",
     # The memory of this process at each line.
     "measuring/line_profile.py",
     # The memory of a trial and of the processes that it started.
