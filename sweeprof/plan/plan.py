@@ -366,16 +366,19 @@ def _rounds(
         if round:
             shuffler.shuffle(groups)
         # One server runs at a time: combinations with the same one follow each other.
-        servers = list(dict.fromkeys(server_of[group[0]] for group in groups))
-        groups.sort(key=lambda group: servers.index(server_of[group[0]]))
+        places: dict[str, int] = {}
+        for group in groups:
+            places.setdefault(server_of[group[0]], len(places))
+        groups.sort(key=lambda group: places[server_of[group[0]]])
         for group in groups:
             shuffler.shuffle(group)
         yield [tuple(Trial(id, pass_name, round) for id in group) for group in groups]
 
 
 def server_key(combination: Combination) -> str:
-    """Return the text that is equal for programs that share a server."""
-    return json.dumps(combination.config["backend"].get("server"), sort_keys=True)
+    """Return the text that is equal for programs that share a server; empty without one."""
+    server = combination.config.get("backend", {}).get("server")
+    return json.dumps(server, sort_keys=True) if server else ""
 
 
 def alternating_server_problems(
