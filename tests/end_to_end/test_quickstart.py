@@ -202,7 +202,7 @@ def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFra
         metrics = child.data.metrics
         units = {
             "latency/forward_ms": 1e3,
-            "memory/rss_peak_mib": 2**-20,
+            "memory/process_peak_mib": 2**-20,
             "compute/macs_m": 1e-6,
             "params/total_k": 1e-3,
         }
