@@ -276,6 +276,17 @@ def descendants(pid: int) -> Iterator[int]:
                     yield from descendants(int(child))
 
 
+def bytes_of(pid: int, file: str, names: tuple[str, ...]) -> int:
+    """Return the sum of the lines ``names`` of ``/proc/PID/FILE``; 0 if the process has ended, or runs as another user."""
+    total = 0
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/{file}").read_text(encoding="ascii", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name in names:
+                total += int(value.split()[0]) * 1024  # after the value stands kB
+    return total
+
+
 def kill_tree(pid: int) -> None:
     """Kill a process and its descendants."""
     with suppress(psutil.NoSuchProcess):

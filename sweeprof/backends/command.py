@@ -29,7 +29,7 @@ from sweeprof.backends import CAPABILITIES, Backend, Build, Gap, HostOutputs, Lo
 from sweeprof.errors import CommandError, Problem, Unsupported, choice_problem, nearest
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.paths import user_path
-from sweeprof.processes import descendants, kill_tree, signal_name, users_environment
+from sweeprof.processes import bytes_of, descendants, kill_tree, signal_name, users_environment
 from sweeprof.results.files import tail_lines
 from sweeprof.results.observations import CommandRun, RunningServer
 from sweeprof.results.record import Json
@@ -131,7 +131,8 @@ class _Runner:
             except OSError:
                 raise CommandError("failed", server_ending(server)) from None
         if settings.shell:
-            empty = [self._spawned([SHELL, "-c", ""], self._on_this_host()) for _ in range(EMPTY_RUNS)]
+            here = self._on_this_host()
+            empty = [self._spawned([SHELL, "-c", ""], here) for _ in range(EMPTY_RUNS)]
             self._shell = CommandRun(
                 statistics.fmean(run.wall_s for run in empty),
                 statistics.fmean(run.user_s for run in empty),
@@ -306,19 +307,11 @@ class TreeMemory:
     def _follow(self) -> None:
         wait_s = LOOK_S
         while not self._stop.wait(wait_s):
-            seen = sum(map(_shared_out, descendants(self._pid)))
+            # The proportional set size: a page that several processes share counts once.
+            seen = sum(bytes_of(pid, "smaps_rollup", ("Pss",)) for pid in descendants(self._pid))
             if seen:
                 self.peak = max(self.peak or 0, seen)
             wait_s = min(wait_s * 1.2, SLOWEST_LOOK_S)
-
-
-def _shared_out(pid: int) -> int:
-    """Return the bytes of a process, its share of pages that several processes have; 0 if it has ended."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 def _ending(program: str, code: int | None, outputs: Sequence[Path]) -> str:

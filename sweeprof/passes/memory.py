@@ -47,7 +47,8 @@ def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
     parent, child = os.getpid(), os.fork()
     if child == 0:
         os.close(reading)
-        random.setstate(drawn)  # Python seeds it anew in every child, and a model would be built with other weights
+        # os.fork() gives the child another random seed: it would build the model with other weights.
+        random.setstate(drawn)
         _measure_and_exit(measure, writing, parent)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:

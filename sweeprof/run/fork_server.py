@@ -271,7 +271,7 @@ def _run_worker(request: Request, connection: Connection, server: int) -> None:
 
 
 def _end_with_programs(*_: object) -> None:
-    """End what this process has started, then itself: SIGKILL would leave a program, whoever ended the fork server."""
+    """End the programs that this process has started, then this process; SIGKILL would leave the programs running."""
     for process in psutil.Process().children():
         kill_tree(process.pid)
     os._exit(1)

@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import statistics
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -105,9 +104,13 @@ def prepared(question: Json) -> Json:
 def shared_weights() -> Iterator[dict[str, str]]:
     """Yield the environment variable by which trials share the weights of large models, in a folder that is removed afterwards.
 
-    What killed shards of this host have left is removed first. Where the user's cache cannot be written, nothing is shared.
+    What killed shards of this host have left is removed first. Without a home, or where the cache cannot be written, nothing is
+    shared.
     """
-    chosen = cache_folder("weights") or Path(tempfile.gettempdir()) / f"sweeprof-{os.getuid()}" / "weights"
+    chosen = cache_folder("weights")
+    if chosen is None:
+        yield {}
+        return
     above = chosen / socket.gethostname()
     folder = above / secrets.token_hex(6)
     environment: dict[str, str] = {}
@@ -133,7 +136,8 @@ def shared_weights() -> Iterator[dict[str, str]]:
 KILLED_TOGETHER_S = 0.3
 """How long a shard waits before it notes that the processes of a trial were killed: a launcher that ends its jobs kills their
 processes one after the other, and this one may be next."""
-FEW_TRIALS = 3
+SHARING_TRIALS = 3
+"""Fewer trials of a shard would not get back the time that writing the weights takes."""
 Run = Callable[[Request], ProcessExit]
 """Runs a trial and waits for its end; raises :class:`WorkerError` as :meth:`WorkerPool.run` does."""
 
@@ -161,9 +165,8 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
 
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
     plan = folder.read_plan()
-    # A few trials would not get back the time that writing takes.
     sharing: AbstractContextManager[dict[str, str]] = nullcontext({})
-    if plan.search is not None or sum(map(len, _unfinished(plan, folder, index))) >= FEW_TRIALS:
+    if plan.search is not None or sum(map(len, _unfinished(plan, folder, index))) >= SHARING_TRIALS:
         sharing = shared_weights()
     with (
         sharing as shared,

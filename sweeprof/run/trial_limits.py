@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from sweeprof.processes import Connection, descendants
+from sweeprof.processes import Connection, bytes_of, descendants
 from sweeprof.run.interleave import ProcessExit, Request
 
 LOG_S = 1.0
@@ -99,24 +99,14 @@ def excess_reason(used: int, limit: int) -> str:
 
 def resident_bytes() -> int:
     """Return the anonymous and shared memory of this process and its descendants; a page of several processes counts for each."""
-    return sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in descendants(os.getpid()))
+    return sum(bytes_of(pid, "status", ("RssAnon", "RssShmem")) for pid in descendants(os.getpid()))
 
 
 def used_bytes() -> int:
     """Return the anonymous and shared memory of this process and its descendants, in which each page counts once."""
-    return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in descendants(os.getpid()))
+    return sum(bytes_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in descendants(os.getpid()))
 
 
 def shared_bytes() -> int:
     """Return the shared memory of this process, which no limit of the system counts."""
-    return _sum_of(os.getpid(), "status", ("RssShmem",))
-
-
-def _sum_of(pid: int, file: str, names: tuple[str, ...]) -> int:
-    total = 0
-    with suppress(OSError):  # it has ended, or runs as another user
-        for line in Path(f"/proc/{pid}/{file}").read_text(encoding="ascii", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name in names:
-                total += int(value.split()[0]) * 1024
-    return total
+    return bytes_of(os.getpid(), "status", ("RssShmem",))

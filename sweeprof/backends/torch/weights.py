@@ -72,7 +72,7 @@ def built_once(build: Build) -> torch.nn.Module:
             _set_generators(before)
             return _read(build, path)
         except Exception as error:  # the builder may raise anything on meta, and a disk may fail
-            log.debug("weights are made anew: %s", described(error))
+            log.debug("the weights are not read from the file: %s", described(error))
             path.with_suffix(".bin").unlink(missing_ok=True)
             _set_generators(now)
     begin = time.perf_counter()
