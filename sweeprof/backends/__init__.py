@@ -364,11 +364,11 @@ def named(outputs: HostOutputs) -> Mapping[str, AnyArray]:
 # Precisions: one vocabulary for all backends, and which of them a backend supports by which methods
 # ---------------------------------------------------------------------------------------------------------------
 
-Precision = Literal["fp32", "fp16", "bf16", "int8"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
 PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao"]
 """``convert``: weights, computation and inputs; ``autocast``: the computation alone, weights stay in 32 bits; ``dynamic``:
 weights of 8 bits, ranges of activations from each batch; ``static``: ranges from samples of the training data; ``torchao``:
-the package that makes a model of torch dynamic."""
+the package that quantizes a model of torch."""
 
 Methods = Mapping[str, tuple[str, ...]]
 
@@ -425,6 +425,18 @@ def uncompilable_reason(settings: Mapping[str, object], device: str) -> str | No
         asked = "compile=cudagraphs" if compiler == "cudagraphs" else f"compile_mode={mode}"
         return f"{asked} launches CUDA graphs, and device={device} has none"
     return None
+
+
+def elsewhere_reason(precision: object, device: str, kinds: Sequence[str]) -> str | None:
+    """Return why a precision does not run on a device; None if it does.
+
+    Args:
+        device: its kind, which a number may follow (``cuda:1``).
+        kinds: the only kinds of devices that have the precision; empty if all have it.
+    """
+    if not kinds or device.partition(":")[0] in kinds:
+        return None
+    return f"precision={precision} has no kernels for device={device} (only for {', '.join(kinds)})"
 
 
 def checked_method(backend: type, precision: str | None, method: str | None) -> str | None:

@@ -350,6 +350,8 @@ class Fitted:
     unsupported: str | None = None
     """Why the backend cannot run with these settings."""
     problems: tuple[Problem, ...] = ()
+    devices: tuple[str, ...] = ()
+    """The only kinds of devices that have its precision; empty if all have it."""
 
 
 def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fitted:
@@ -377,6 +379,10 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
         elif found is not None:
             problems.append(found)
     methods, gaps = constant_of(target, "precision_methods"), constant_of(target, "precision_gaps")
+    precision_devices = constant_of(target, "precision_devices")
+    devices: tuple[str, ...] = ()
+    if isinstance(precision_devices, Mapping):
+        devices = precision_devices.get(node.get("precision"), ())
     is_valid = not problems and not refused
     if is_valid and isinstance(methods, Mapping):  # the class declares which precisions it supports
         known_gaps = gaps if isinstance(gaps, Mapping) else {}
@@ -386,7 +392,7 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
     kept = {key: value for key, value in node.items() if key not in dropped}
     if kept.get("precision") == "fp32" and "precision_method" in kept:
         kept["precision_method"] = None  # which has no effect: combinations that differ in it alone are one
-    return Fitted(kept, frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
+    return Fitted(kept, frozenset(dropped), "; ".join(reasons) or None, tuple(problems), devices)
 
 
 def _refused(

@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.backends import uncompilable_reason
+from sweeprof.backends import elsewhere_reason, uncompilable_reason
 from sweeprof.backends.command import filled
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, frozen, is_spellable, spelled
 from sweeprof.config.overrides import (
@@ -625,7 +625,9 @@ class Points:
         keys = self._keys_below("model", tuple(setting.key for setting in overrides), choices)
         self._check_frameworks(keys, builders_of(node), overrides)
         unsupported = self._without_builder(node, composed["model"]) or backend.unsupported
-        unsupported = unsupported or uncompilable_reason(backend.node, str(composed["device"]["type"]))
+        device = str(composed["device"]["type"])
+        unsupported = unsupported or uncompilable_reason(backend.node, device)
+        unsupported = unsupported or elsewhere_reason(backend.node.get("precision"), device, backend.devices)
         row = self._row(self.axes, point, overrides, composed, choices)
         command = self._command(overrides, backend.dropped)
         return Combination(identity(config), row, config, command, unsupported)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial as Suggestion
 
 
-INEXACT = {"precision": ("int8", "bf16", "fp16")}
+INEXACT = {"precision": ("int4", "int8", "fp8", "bf16", "fp16")}
 """Settings of a backend that change its outputs on purpose; the accuracy shows their effect."""
 DEFAULT_BACKEND = DEFAULT_BASELINE["backend"]
 SAME = ("model", "dataset", "seed")

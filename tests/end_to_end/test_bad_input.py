@@ -176,7 +176,7 @@ MISTAKES = (
         "batch_size=[1,8] backend.precision=[fp32,bf16] backend.threads=[]",
         "batch_size: [1, 8] is not a batch size: a whole number from 1 to 10,000,000. "
         "To measure each, write batch_size=1,8, or in a file axes: {batch_size: [1,8]}.",
-        "backend.precision: ['fp32', 'bf16'] is not a precision. Known: fp32, fp16, bf16, int8, null. "
+        "backend.precision: ['fp32', 'bf16'] is not a precision. Known: fp32, fp16, bf16, int8, fp8, int4, null. "
         "To measure each, write backend.precision=fp32,bf16,",
         "backend.threads: [] is not a number of threads: a whole number from 1 to 4,096.",
     ),

@@ -57,7 +57,10 @@ class Shell:
         ("device=cpu,", ["device=cpu,cuda"]),
         ("--config-dir mine model=ow", ["model=owned"]),
         ("+sweep=quick", ["+sweep=quickstart"]),
-        ("backend.precision=", [f"backend.precision={name}" for name in ("fp32", "fp16", "bf16", "int8")]),
+        (
+            "backend.precision=",
+            [f"backend.precision={name}" for name in ("fp32", "fp16", "bf16", "int8", "fp8", "int4")],
+        ),
         ("model=mlp training.optimizer=ad", ["training.optimizer=adam", "training.optimizer=adamw"]),
         ("mode=tr", ["mode=training"]),
         ("dry_run=", ["dry_run=false", "dry_run=true"]),

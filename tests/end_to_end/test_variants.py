@@ -37,7 +37,7 @@ def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
     assert set(table["compute/macs"]) == {416_520}
     assert (table["quality/agreement"] < 0.05).all()
     report = (ran.folder("adhoc") / "comparison.md").read_text()
-    assert "a dynamically quantized model has no gradients" in ran.out + report
+    assert "a quantized model has no gradients" in ran.out + report
 
 
 def test_precisions_are_compared_with_single_precision(called: Command) -> None:
@@ -51,6 +51,20 @@ def test_precisions_are_compared_with_single_precision(called: Command) -> None:
     assert 0 < table["quality/agreement"]["bf16"] < 0.05
     assert 0 < table["quality/agreement"]["int8"] < 0.05
     assert "vs fp32" in ran.out
+
+
+def test_four_bits_and_a_precision_that_the_device_lacks(called: Command) -> None:
+    """The outputs of each are compared with those in single precision."""
+    model = ("model.torch._target_=torch.nn.Linear", "+model.torch.in_features=256", "+model.torch.out_features=32")
+    select = "metrics.select=[latency/forward,quality/agreement,size/params_bytes]"
+    ran = called(*model, "dataset=synthetic", "dataset.shape=[256]", "backend.precision=fp32,int4,fp8", select, *SHORT)
+    rows = {row["axes"]["backend.precision"]: row for row in ran.rows()}
+    assert {name: row["status"] for name, row in rows.items()} == {"fp32": "ok", "int4": "ok", "fp8": "unsupported"}
+    assert rows["fp8"]["reason"] == "precision=fp8 has no kernels for device=cpu (only for cuda, xpu)"
+    found = {name: cell["measurement"]["value"] for name, cell in rows["int4"]["cells"].items()}
+    assert 0 < found["quality/agreement"] < 0.2
+    assert found["size/params_bytes"] == 256 * 32 // 2 + 4 * 2 * 32 + 2 * 32
+    assert "int4 (torchao)" in ran.out
 
 
 @pytest.mark.system

@@ -20,6 +20,7 @@ import sweeprof
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.model import synchronised
 from sweeprof.backends.torch.private import sleep_on_device
+from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.model_sources.transformers import import_transformers
@@ -281,6 +282,34 @@ def test_a_compiled_model_has_the_outputs_of_the_eager_one(device: str) -> None:
         outputs.append(found)
     assert outputs[1] == pytest.approx(outputs[0], abs=1e-3)
     assert (plain.graphs, compiled.graphs) == (None, 1)
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("fp8", 0.05), ("int4", 0.15)])
+def test_weights_of_fewer_bits(device: str, precision: Any, apart: float) -> None:
+    """The outputs are near those in single precision, and the weights take the bytes that are counted."""
+    if find_spec("torchao") is None:
+        pytest.skip("torchao is not installed")
+    backend = TorchBackend(precision=precision)
+
+    def build() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10)).eval()
+
+    x = torch.randn(64, 1024, generator=torch.Generator().manual_seed(1))
+    try:
+        loaded = backend.load(build, device, None)
+    except sweeprof.Unsupported as error:
+        pytest.skip(str(error))  # an older GPU, or a CPU
+    with loaded.stepping(loaded.put(Inputs((x,)))) as step:
+        found = torch.tensor(loaded.host_outputs(step()))
+    with torch.no_grad():
+        expected = build()(x)
+    assert 1e-4 < (found - expected).abs().max() / expected.abs().max() < apart
+    from torchao.utils import get_model_size_in_bytes
+
+    stored = get_model_size_in_bytes(loaded.native)
+    table = backend.analyze(build, Inputs((TensorSpec((64, 1024)),)), None, DEFAULTS)
+    assert table.params_bytes == stored
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

@@ -22,6 +22,7 @@ from sweeprof.backends import (
     Precision,
     PrecisionMethod,
     checked_method,
+    elsewhere_reason,
     uncompilable_reason,
 )
 from sweeprof.backends.torch.callsites import dtype_name
@@ -29,7 +30,7 @@ from sweeprof.backends.torch.counting import count_built, in_inference, traced_g
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
     CompileOptions,
-    CudaClock,
+    EventClock,
     TorchModel,
     TorchVariant,
     accelerators,
@@ -84,8 +85,14 @@ class TorchBackend(Backend):
         "fp16": ("convert", "autocast"),
         "bf16": ("convert", "autocast"),
         "int8": ("torchao",),
+        "fp8": ("torchao",),
+        "int4": ("torchao",),
     }
     precision_gaps: ClassVar[Mapping[str, str]] = {}
+    precision_devices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fp8": ("cuda", "xpu"),
+        "int4": ("cpu", "cuda", "xpu"),
+    }
     threads: int = 1
     """Threads within an operator."""
     precision: Precision | None = None
@@ -155,6 +162,8 @@ class TorchBackend(Backend):
         variant = self._variant()
         settings = {name: getattr(self, name) for name in ("compile", *_COMPILE_OPTIONS)}
         reason = uncompilable_reason(settings, torch.device(device).type)
+        kinds = self.precision_devices.get(str(self.precision), ())
+        reason = reason or elsewhere_reason(self.precision, device, kinds)
         if reason is not None:
             raise Unsupported(reason)
         module = in_inference(built_once(build))
@@ -184,10 +193,8 @@ class TorchBackend(Backend):
         """Return what is counted: compiling, quantizing and autocast change the kernels, not the computation."""
         variant = self._variant()
         precision = variant.precision
-        if variant.is_quantized:
-            precision = None
-        elif variant.method == "autocast":
-            precision = "fp32"
+        if variant.method in ("autocast", "torchao"):
+            precision = "bf16" if variant.dtype == torch.bfloat16 else "fp32"
         counted = TorchVariant(precision, self.channels_last)
         return partial(_made, counted, build), inputs.map(counted.prepared)
 
@@ -196,7 +203,7 @@ class TorchBackend(Backend):
         variant = replace(self._variant(), compiler=None)
         if not variant.is_quantized:
             return table
-        return with_quantized_weights(table, weights_alone(partial(_made, variant, build), "quantized"))
+        return with_quantized_weights(table, weights_alone(partial(_made, variant, build, as_shapes=True), "quantized"))
 
     def device_of(self, model: torch.nn.Module) -> str:
         return str(device_of(model) or "cpu")
@@ -245,8 +252,8 @@ class TorchBackend(Backend):
 
     def device_times(self, model: TorchModel, work: Work, protocol: Protocol) -> tuple[float, ...]:
         clock = model.clock()
-        if not isinstance(clock, CudaClock):
-            raise Unsupported(f"{model.device.type} has no kernel that keeps it occupied while a step is queued")
+        if not isinstance(clock, EventClock):
+            raise Unsupported("the model runs on the host")
         with stepping(model, work) as steps:
             steps.whole()  # makes the state of the optimizer
             return measure_queued(steps.queue, protocol, clock)
@@ -290,8 +297,8 @@ class TorchBackend(Backend):
 _COMPILE_OPTIONS = ("compile_mode", "compile_dynamic", "compile_fullgraph")
 
 
-def _made(variant: TorchVariant, build: Build) -> torch.nn.Module:
-    return variant.of(built(build))
+def _made(variant: TorchVariant, build: Build, as_shapes: bool = False) -> torch.nn.Module:
+    return variant.of(built(build), as_shapes)
 
 
 # The peak rates of a device with the present settings.
@@ -353,8 +360,8 @@ def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | No
 def peaks(settings: PeakSettings) -> Peaks:
     """The highest rates of short benchmarks; about a second, with the threads and the numerics (TF32, say) that are set.
 
-    Matrix products are of the data type by itself; a dynamically quantized model is held against ``float32``, which is what
-    it takes and gives. A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
+    Matrix products are of the data type by itself; a quantized model is held against that of its inputs and outputs.
+    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
     """
     device = torch.device(settings.device)
     copied = COPIED_BYTES

@@ -195,14 +195,16 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _described(name: str, tensor: torch.Tensor, sizes: ParamSize, is_buffer: bool, pruned: int | None = 0) -> Variable:
     elements, nbytes = stored_size(tensor)
-    dtype = tensor.dtype
-    if not is_plain(tensor):
-        dtype = stored_parts(tensor)[0].dtype
+    dtype = dtype_name(tensor.dtype)
+    if type(tensor).__name__.startswith("Int4"):  # torchao stores several in a larger integer
+        dtype = "int4"
+    elif not is_plain(tensor):
+        dtype = dtype_name(stored_parts(tensor)[0].dtype)
     return Variable(
         place_of(tensor),
         elements,
         declared_size(sizes, name, nbytes / max(1, elements), is_buffer),
-        dtype_name(dtype),
+        dtype,
         tensor.requires_grad,
         is_buffer,
         pruned,

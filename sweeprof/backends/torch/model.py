@@ -1,6 +1,6 @@
 """Modules: built, on the meta device (shapes without memory) or on a device, in a precision and a memory layout, compiled.
 
-Quantized modules have 8-bit weights, and quantize their inputs as they come, by torchao.
+Quantized modules have weights of 8 or 4 bits, by torchao; those of 8 bits quantize their inputs as they come.
 A function is wrapped in a module, so that it is counted and measured like any model.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
 import os
 import shutil
 import sys
@@ -17,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -215,10 +216,15 @@ class EventClock(WallClock):
 
     Args:
         record: puts an event into the stream; it has ``synchronize()`` and ``elapsed_time(later)``, in milliseconds.
+        spin: queues work for the device: so many units, which take equally long.
+        calibrated: units that take about a millisecond, whose time is measured.
     """
 
-    def __init__(self, record: Callable[[], object]) -> None:
+    def __init__(self, record: Callable[[], object], spin: Callable[[int], object], calibrated: int) -> None:
         self._record = record
+        self._spin = spin
+        self._calibrated = calibrated
+        self._units_per_s: float | None = None
 
     def mark(self) -> Any:
         return self._record()
@@ -230,31 +236,19 @@ class EventClock(WallClock):
     def is_reached(self, mark: Any) -> bool:
         return bool(mark.query())
 
-
-class CudaClock(EventClock):
-    """It can also keep the device occupied, by a kernel that spins.
-
-    Args:
-        record: as of :class:`EventClock`.
-        spin: queues a kernel that spins for so many cycles of the device.
-    """
-
-    def __init__(self, record: Callable[[], object], spin: Callable[[int], object]) -> None:
-        super().__init__(record)
-        self._spin = spin
-        self._cycles_per_s: float | None = None
-
     def occupy(self, seconds: float) -> None:
-        if self._cycles_per_s is None:
-            self._spin(CALIBRATED_CYCLES)  # the first one also loads the kernel
+        if self._units_per_s is None:
+            self._spin(self._calibrated)  # the first one also loads the kernel
             begin = self.mark()
-            self._spin(CALIBRATED_CYCLES)
-            self._cycles_per_s = CALIBRATED_CYCLES / self.between(begin, self.mark())
-        self._spin(round(seconds * self._cycles_per_s))
+            self._spin(self._calibrated)
+            self._units_per_s = self._calibrated / self.between(begin, self.mark())
+        self._spin(math.ceil(seconds * self._units_per_s))
 
 
-CALIBRATED_CYCLES = 1_000_000
+SPINNING_CYCLES = 1_000_000
 """About half a millisecond."""
+SPINNING_ROWS = 2048
+"""Of the square matrices whose product takes about a millisecond, on a device without a kernel that spins."""
 
 
 def accelerators() -> list[str]:
@@ -279,9 +273,19 @@ def clock_of(device: torch.device) -> Clock:
         with torch.cuda.device(device):
             sleep_on_device(cycles)
 
+    @cache
+    def matrices() -> tuple[torch.Tensor, torch.Tensor]:
+        matrix = torch.ones(SPINNING_ROWS, SPINNING_ROWS, device=device)
+        return matrix, torch.empty_like(matrix)
+
+    def multiply(products: int) -> None:
+        matrix, product = matrices()
+        for _ in range(products):
+            torch.mm(matrix, matrix, out=product)
+
     if device.type == "cuda":
-        return CudaClock(record, spin)
-    return EventClock(record)
+        return EventClock(record, spin, SPINNING_CYCLES)
+    return EventClock(record, multiply, 1)
 
 
 PRECISIONS: dict[str, torch.dtype] = {
@@ -289,8 +293,10 @@ PRECISIONS: dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
     "int8": torch.float32,
+    "fp8": torch.bfloat16,
+    "int4": torch.bfloat16,
 }
-"""Data type of parameters and floating-point inputs, or with ``autocast`` of the computation."""
+"""Data type of parameters and floating-point inputs, apart from quantized weights, or with ``autocast`` of the computation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +328,8 @@ class TorchVariant:
 
     @property
     def is_quantized(self) -> bool:
-        """True if parameters have 8 bits."""
-        return self.precision == "int8"
+        """True if weights of linear layers have 8 or 4 bits."""
+        return self.precision in QUANTIZED
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -339,8 +345,12 @@ class TorchVariant:
         """The data type of most of the computation."""
         return None if self.precision is None else PRECISIONS[self.precision]
 
-    def of(self, module: torch.nn.Module) -> torch.nn.Module:
+    def of(self, module: torch.nn.Module, as_shapes: bool = False) -> torch.nn.Module:
         """The module as this variant runs it; parameters change in place, a quantized or compiled module is another one.
+
+        Args:
+            module: on the device where it will run.
+            as_shapes: as of :func:`quantized`.
 
         Raises:
             Unsupported: this host has no kernels or no compiler for it, or the module no layer that can be quantized.
@@ -353,8 +363,8 @@ class TorchVariant:
             for parameter in module.parameters():
                 if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
                     parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-        if self.is_quantized:
-            module = quantized(module, is_compiled=self.compiler == "inductor")
+        if self.precision in QUANTIZED:
+            module = quantized(module, self.precision, is_compiled=self.compiler == "inductor", as_shapes=as_shapes)
         if self.method == "autocast" and self.precision is not None:
             _autocast(module, PRECISIONS[self.precision])
         if self.compiler is None:
@@ -780,41 +790,107 @@ def _found(variables: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Modu
             yield from _found({f"{name}_{key}": item for key, item in value.items()})
 
 
-def quantized(module: torch.nn.Module, is_compiled: bool = False) -> torch.nn.Module:
-    """A copy of a module with 8-bit weights in its linear layers.
+QUANTIZED = {"int8": (1, 1), "fp8": (16, 16), "int4": (16, 128)}
+"""By precision, what the outputs and the inputs of a linear layer must be multiples of; other layers are not quantized."""
+INT4_GROUP = 128
+"""Weights of a row that have a scale and a zero point in common."""
+INT4_PACKING = {"cuda": "tile_packed_to_4d", "xpu": "plain_int32"}
+"""torchao's name of the layout that the kernel of a device reads; the CPU's has a config of its own."""
+
+
+def quantized(
+    module: torch.nn.Module, precision: str, *, is_compiled: bool = False, as_shapes: bool = False
+) -> torch.nn.Module:
+    """A copy of a module whose linear layers have weights of 8 or 4 bits.
 
     Args:
-        module: in 32 bits.
+        module: with parameters of the data type in :data:`PRECISIONS`.
+        precision: one of :data:`QUANTIZED`.
         is_compiled: inductor will compile it, which torchao gives the settings that it recommends.
+        as_shapes: weights of ``fp8`` and ``int4`` are not computed: they are on meta, with the sizes that they have in memory.
+            No device is needed, and ``int4`` has no padding.
 
     Raises:
-        Unsupported: there is no layer that can be quantized, or torchao is not installed.
+        Unsupported: there is no layer that can be quantized, torchao is not installed, or it lacks what it needs on this device.
     """
-    if not any(_is_linear(inner) for inner in module.modules()):
-        raise Unsupported("the model has no linear layer, and torchao quantizes no other")
+    multiples = QUANTIZED[precision]
+    if not any(_is_quantizable(inner, multiples) for inner in module.modules()):
+        sizes = ""
+        if multiples != (1, 1):
+            sizes = f" with outputs and inputs that are multiples of {multiples[0]} and {multiples[1]}"
+        raise Unsupported(f"the model has no linear layer{sizes}, and torchao quantizes no other")
     if find_spec("torchao") is None:
-        raise Unsupported("precision=int8 needs the package torchao: pip install torchao")
+        raise Unsupported(f"precision={precision} needs the package torchao: pip install torchao")
     made = copy.deepcopy(module)
     logged = logging.root.manager.disable
     logging.disable(logging.WARNING)  # it tells which of its extensions were built for other platforms
     try:
         with warnings.catch_warnings(action="ignore"):
-            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+            from torchao.quantization import quantize_
 
-            config = Int8DynamicActivationInt8WeightConfig(set_inductor_config=is_compiled)
-            quantize_(made, config, filter_fn=lambda inner, _: _is_linear(inner))
+            if as_shapes and precision != "int8":
+                for inner in made.modules():
+                    if _is_quantizable(inner, multiples):
+                        inner.weight = torch.nn.Parameter(
+                            _quantized_shape(inner.weight, precision), requires_grad=False
+                        )
+            else:
+                device = device_of(module) or torch.device("cpu")
+                config = _torchao_config(precision, device.type, is_compiled)
+                quantize_(made, config, filter_fn=lambda inner, _: _is_quantizable(inner, multiples))
+    except (
+        AssertionError,
+        ImportError,
+        NotImplementedError,
+        ValueError,
+    ) as error:  # a device that is too old, for example
+        raise Unsupported(f"torchao does not quantize to {precision} here: {error}") from error
     finally:
         logging.disable(logged)
     # torch.compile advises the authors of tensor classes.
-    warnings.filterwarnings("ignore", message="Int8Tensor does not implement")
+    warnings.filterwarnings("ignore", message=r"(Int8|Float8|Int4\w+)Tensor does not implement")
     return made
+
+
+def _torchao_config(precision: str, device: str, is_compiled: bool) -> Any:
+    import torchao.quantization as torchao
+
+    if precision == "int8":
+        return torchao.Int8DynamicActivationInt8WeightConfig(set_inductor_config=is_compiled)
+    if precision == "fp8":  # a scale for each row, so that a sample's outputs do not depend on others of its batch
+        return torchao.Float8DynamicActivationFloat8WeightConfig(
+            granularity=torchao.PerRow(), set_inductor_config=is_compiled
+        )
+    if device in INT4_PACKING:
+        packing: Any = INT4_PACKING[device]
+        return torchao.Int4WeightOnlyConfig(INT4_GROUP, is_compiled, int4_packing_format=packing)
+    from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
+
+    return PrototypeInt4WeightOnlyConfig(INT4_GROUP, set_inductor_config=is_compiled)
+
+
+def _quantized_shape(weight: torch.Tensor, precision: str) -> torch.Tensor:
+    """Return a quantized weight on meta."""
+    rows, columns = weight.shape
+    empty = partial(torch.empty, device="meta")
+    if precision == "fp8":
+        from torchao.quantization import Float8Tensor
+
+        values = empty(rows, columns, dtype=torch.float8_e4m3fn)
+        scales = empty(rows, 1, dtype=torch.float32)
+        return Float8Tensor(values, scales, dtype=weight.dtype)  # type: ignore[no-any-return]
+    from torchao.prototype.quantization.int4 import Int4OpaqueTensor
+
+    groups = empty(columns // INT4_GROUP, rows, 2, dtype=weight.dtype)
+    values = empty(rows, columns // 2, dtype=torch.uint8)
+    return Int4OpaqueTensor(values, groups, [1, INT4_GROUP], weight.shape)  # type: ignore[no-any-return]
 
 
 def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable:
     """Return a table of layers with the bytes and data types of the parameters in another table of the same layers.
 
     Args:
-        table: as counted in 32 bits.
+        table: as counted before it was quantized.
         weights: of the quantized module.
     """
     held = {row.path: row for row in reversed(weights.rows)}
@@ -830,9 +906,11 @@ def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable
     return replace(table, rows=tuple(rows))
 
 
-def _is_linear(module: torch.nn.Module) -> bool:
-    """True for a linear layer that is called; attention reads the weight of its last one itself."""
-    return isinstance(module, torch.nn.Linear) and not isinstance(module, NonDynamicallyQuantizableLinear)
+def _is_quantizable(module: torch.nn.Module, multiples: tuple[int, int]) -> TypeGuard[torch.nn.Linear]:
+    """True for a linear layer of these sizes that is called; attention reads the weight of its last one itself."""
+    if not isinstance(module, torch.nn.Linear) or isinstance(module, NonDynamicallyQuantizableLinear):
+        return False
+    return module.out_features % multiples[0] == 0 and module.in_features % multiples[1] == 0
 
 
 _PACKAGES = {

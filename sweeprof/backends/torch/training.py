@@ -251,7 +251,7 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
         Exception: whatever the constructor of the caller's own optimizer raised.
     """
     if model.variant.is_quantized:
-        raise Unsupported("a dynamically quantized model has no gradients")
+        raise Unsupported("a quantized model has no gradients")
     module = uncompiled(model.native)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:

@@ -832,7 +832,7 @@ class Logged(nn.Module):
 def test_no_mark_is_read_before_the_step_is_over(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """Reading one waits for the device, which would have nothing to do meanwhile."""
     log = Log()
-    monkeypatch.setattr(model_module, "clock_of", lambda _device: EventClock(lambda: FakeEvent(log)))
+    monkeypatch.setattr(model_module, "clock_of", lambda _device: EventClock(lambda: FakeEvent(log), lambda _: None, 1))
     times = timed(Logged(log), mode=mode)
     assert len(times.calls) == 4
     assert all(sum(call.forward) > 0 for call in times.calls)

@@ -254,7 +254,7 @@ def test_nothing_to_train() -> None:
         steps(Applied(lambda module, x: module.inner(x).detach(), inner=net()), TrainingConfig())
     quantized = TorchModel(net(), CPU, TorchVariant("int8"))
     with (
-        pytest.raises(Unsupported, match="a dynamically quantized model has no gradients"),
+        pytest.raises(Unsupported, match="a quantized model has no gradients"),
         training(quantized, Inputs((X,)), None, TrainingConfig()),
     ):
         pass

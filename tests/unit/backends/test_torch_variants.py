@@ -25,7 +25,7 @@ from support.planning import planned
 from sweeprof.backends import Compiler, Precision
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.model import PRECISIONS, TorchVariant
+from sweeprof.backends.torch.model import PRECISIONS, TorchVariant, quantized
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, UserError, location_of
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -58,7 +58,7 @@ def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
 
 
 @pytest.mark.parametrize("is_channels_last", [False, True])
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", TOLERANCE)
 def test_a_variant_answers_like_the_plain_one(precision: Precision, is_channels_last: bool) -> None:
     _, _, plain = run(TorchBackend())
     _, _, found = run(TorchBackend(precision=precision, channels_last=is_channels_last))
@@ -105,6 +105,94 @@ def test_torchao_multiplies_integers() -> None:
     assert found == pytest.approx(expected, abs=1e-5)
     assert (found - linear()(x)).abs().max() > 1e-4
     assert TorchBackend(precision="int8").settings_in_effect(loaded)["precision method"] == "torchao"
+
+
+def mixed() -> nn.Module:
+    """Layers of sizes that have 4-bit kernels, of sizes that have 8-bit kernels alone, and of others."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, 16, bias=False), nn.Linear(16, 10))
+
+
+def four_bits(weight: torch.Tensor) -> torch.Tensor:
+    """Each group of 128 in 16 steps from its least to its largest value; the step and the middle are bfloat16."""
+    groups = weight.detach().bfloat16().reshape(-1, 128)
+    least = groups.amin(1, keepdim=True)
+    step = (groups.amax(1, keepdim=True) - least) / 15
+    middle = least + 8 * step
+    steps = ((groups - (middle - 8 * step)) / step).round().clamp(0, 15)
+    return ((steps - 8).float() * step.float() + middle.float()).reshape(weight.shape)
+
+
+def test_four_bits_of_groups_of_128() -> None:
+    def build() -> Any:
+        return mixed()[0]  # type: ignore[index]
+
+    backend = TorchBackend(precision="int4")
+    x = torch.randn(5, 256, generator=torch.Generator().manual_seed(1)).bfloat16().float()
+    loaded = backend.load(build, "cpu", None)
+    batch = loaded.put(Inputs((x,)))
+    with loaded.stepping(batch) as step, torch.no_grad():
+        found = torch.tensor(loaded.host_outputs(step()))
+        expected = x @ four_bits(build().weight).T + build().bias
+        plain = build()(x)
+    largest = plain.abs().max()
+    assert (found - expected).abs().max() < 0.008 * largest  # two roundings to bfloat16, which has 8 bits
+    assert (expected - plain).abs().max() > 0.03 * largest
+    assert batch.args[0].dtype == torch.bfloat16
+    assert backend.settings_in_effect(loaded)["precision method"] == "torchao"
+
+
+def stored_bytes(module: nn.Module) -> int:
+    size = 0
+    for tensor in module.parameters():
+        parts = [tensor]
+        if hasattr(tensor, "__tensor_flatten__"):
+            parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        size += sum(part.untyped_storage().nbytes() for part in parts)
+    return size
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected", "dtypes"),
+    [
+        # 4 bits each, 2 bytes of scale and 2 of zero point per group; the other layers and the biases in bfloat16.
+        ("int4", 256 * 32 // 2 + 4 * 2 * 32 + 2 * (32 + 32 * 16 + 16 * 10 + 10), {"int4", "bfloat16"}),
+        # A byte each, 4 bytes of scale per row.
+        ("fp8", 256 * 32 + 4 * 32 + 32 * 16 + 4 * 16 + 2 * (32 + 16 * 10 + 10), {"float8_e4m3fn", "bfloat16"}),
+    ],
+)
+def test_bytes_of_weights_of_fewer_bits(precision: Precision, expected: int, dtypes: set[str]) -> None:
+    """Counted without a device; as much as the tensors take, and as torchao says."""
+    inputs = Inputs((TensorSpec((4, 256)),))
+    table = TorchBackend(precision=precision).analyze(mixed, inputs, None, DEFAULTS)
+    bf16 = TorchBackend(precision="bf16").analyze(mixed, inputs, None, DEFAULTS)
+    from torchao.quantization import Float8WeightOnlyConfig, PerRow, quantize_
+    from torchao.utils import get_model_size_in_bytes
+
+    if (
+        precision == "fp8"
+    ):  # the weights are stored alike where the activations are not quantized, which every device can do
+        module = mixed().bfloat16()
+        config = Float8WeightOnlyConfig(granularity=PerRow(), set_inductor_config=False)
+        quantize_(module, config, lambda inner, _: isinstance(inner, nn.Linear) and inner.out_features % 16 == 0)
+    else:
+        module = TorchBackend(precision=precision).load(mixed, "cpu", None).native
+    assert table.params_bytes == stored_bytes(module) == get_model_size_in_bytes(module) == expected
+    assert set().union(*(row.dtypes for row in table.rows)) == dtypes
+    assert (table.params, table.macs, table.flops) == (bf16.params, bf16.macs, bf16.flops)
+    assert [row.act_bytes for row in table.rows] == [row.act_bytes for row in bf16.rows]
+
+
+def test_what_a_device_does_not_quantize() -> None:
+    with pytest.raises(Unsupported, match=r"precision=fp8 has no kernels for device=cpu \(only for cuda, xpu\)"):
+        TorchBackend(precision="fp8").load(mixed, "cpu", None)
+    if not torch.cuda.is_available():  # torchao knows which devices are too old
+        with pytest.raises(
+            Unsupported, match="torchao does not quantize to fp8 here: Float8 dynamic quantization requires"
+        ):
+            quantized(mixed().bfloat16(), "fp8")
+    with pytest.raises(Unsupported, match="no linear layer with outputs and inputs that are multiples of 16 and 128"):
+        TorchBackend(precision="int4").load(linear, "cpu", None)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -161,8 +249,10 @@ def test_what_has_no_layer_to_quantize_is_unsupported(build: Callable[[], nn.Mod
 
 def test_quantizing_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweeprof.backends.torch.model.find_spec", lambda name: None)
-    with pytest.raises(Unsupported, match="precision=int8 needs the package torchao: pip install torchao"):
-        TorchBackend(precision="int8").load(lenet5, "cpu", 1)
+    precisions: tuple[Precision, ...] = ("int8", "int4")
+    for precision in precisions:
+        with pytest.raises(Unsupported, match=f"precision={precision} needs the package torchao: pip install torchao"):
+            TorchBackend(precision=precision).load(mixed, "cpu", None)
 
 
 @pytest.mark.slow

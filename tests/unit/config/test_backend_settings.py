@@ -13,7 +13,7 @@ import pytest
 
 from support import planning
 from support.planning import write_configs
-from sweeprof.backends import TARGETS, uncompilable_reason
+from sweeprof.backends import TARGETS, elsewhere_reason, uncompilable_reason
 from sweeprof.config.signatures import constant_of, signature_of
 from sweeprof.plan.plan import Plan
 
@@ -136,6 +136,20 @@ def test_a_mode_of_inductor_with_another_compiler() -> None:
 @pytest.mark.parametrize("settings", [{"compile": "cudagraphs"}, {"compile": True, "compile_mode": "reduce-overhead"}])
 def test_cuda_graphs_on_cuda(settings: dict[str, object]) -> None:
     assert uncompilable_reason(settings, "cuda:1") is None
+
+
+def test_precisions_that_only_some_devices_have() -> None:
+    """Planned without torch; other backends do not have them at all."""
+    plan = planned("model=lenet5", "backend=torch,onnxruntime", "backend.precision=int4,fp8", "device=cpu")
+    lacking = "onnxruntime does not support precision={}: it is not implemented"
+    assert reasons(plan, "backend", "backend.precision") == {
+        ("torch", "int4"): None,
+        ("torch", "fp8"): "precision=fp8 has no kernels for device=cpu (only for cuda, xpu)",
+        ("onnxruntime", "int4"): lacking.format("int4"),
+        ("onnxruntime", "fp8"): lacking.format("fp8"),
+    }
+    assert elsewhere_reason("fp8", "cuda:1", ("cuda", "xpu")) is None
+    assert elsewhere_reason("int8", "mps", ()) is None
 
 
 def test_a_value_that_a_backend_lacks_is_unsupported_and_the_default_is_measured() -> None:

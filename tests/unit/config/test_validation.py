@@ -46,7 +46,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "generation.new_tokens": ([1, 32], [0, None, 2.5, "8", True]),
     "generation.function": ([None, "my_package.generate"], ["generate", "", 3]),
     "batch_size": WHOLE_FROM_1,
-    "backend.precision": (["fp32", "bf16", "fp16", "int8", None], ["float16", "int4", 16, True]),
+    "backend.precision": (["fp32", "bf16", "fp16", "int8", "fp8", "int4", None], ["float16", "int2", 16, True]),
     "backend.precision_method": (["convert", "autocast", "torchao", "static", None], ["torch.ao", "int8", 1, True]),
     "backend.channels_last": ([True, False], [0, "true", "channels_last"]),
     "backend.compile": ([True, False, "inductor", "openvino"], [1.5, "inductro", [True]]),
