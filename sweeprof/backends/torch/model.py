@@ -831,19 +831,14 @@ def quantized(
             if as_shapes and precision != "int8":
                 for inner in made.modules():
                     if _is_quantizable(inner, multiples):
-                        inner.weight = torch.nn.Parameter(
-                            _quantized_shape(inner.weight, precision), requires_grad=False
-                        )
+                        shape = _quantized_shape(inner.weight, precision)
+                        inner.weight = torch.nn.Parameter(shape, requires_grad=False)
             else:
                 device = device_of(module) or torch.device("cpu")
                 config = _torchao_config(precision, device.type, is_compiled)
                 quantize_(made, config, filter_fn=lambda inner, _: _is_quantizable(inner, multiples))
-    except (
-        AssertionError,
-        ImportError,
-        NotImplementedError,
-        ValueError,
-    ) as error:  # a device that is too old, for example
+    except (AssertionError, ImportError, NotImplementedError, ValueError) as error:
+        # torchao tells by these that a GPU is too old, for example.
         raise Unsupported(f"torchao does not quantize to {precision} here: {error}") from error
     finally:
         logging.disable(logged)
