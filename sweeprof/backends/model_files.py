@@ -495,21 +495,29 @@ class Converter(Generic[File]):
     ) -> File:
         """Return the file for any batch size where there is one, else the one for the signature.
 
+        Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
         That there is none for any batch size is kept too, once the one for the single size is there.
         """
 
         def entry(wanted: Inputs) -> Path:
             return entry_of(self._about(wanted, axis, samples))
 
-        note = entry(varying(signature)) / REFUSED
-        if not self.ANY_BATCH or note.exists():
-            return make(signature, entry(signature))
-        found: File
-        found, refusal = first_fitting(lambda wanted: make(wanted, entry(wanted)), signature)
+        example, refusal = varying(signature), None
+        note = entry(example) / REFUSED
+        if self.ANY_BATCH and not note.exists():
+            try:
+                found: Any = make(example, entry(example))
+                if found.batch in (None, batch_of(signature)):
+                    return found  # type: ignore[no-any-return]
+            except Unsupported as error:
+                if example == signature:
+                    raise
+                refusal = error
+        file = make(signature, entry(signature))
         if refusal is not None:
             note.parent.mkdir(parents=True, exist_ok=True)
             note.write_text(str(refusal), encoding="utf-8")
-        return found
+        return file
 
     def _lowered(self, file: File, axis: int | None, temporary: Path) -> File:
         """Return a file with fewer bits; it is kept beside the one that it is made of, a user's in ``temporary``."""
@@ -598,28 +606,6 @@ def digest_of(samples: Samples) -> str:
     return digest.hexdigest()
 
 
-def first_fitting(make: Callable[[Inputs], Any], signature: Inputs) -> tuple[Any, Unsupported | None]:
-    """Return the file for any batch size, or else for the signature's alone, and why there is none for any batch size.
-
-    Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
-
-    Raises:
-        Unsupported: there is neither.
-    """
-    example, refusal = varying(signature), None
-    try:
-        found = make(example)
-        if found.batch in (None, batch_of(signature)):
-            return found, None
-    except Unsupported as error:
-        if example == signature:
-            raise
-        refusal = error
-    return make(signature), refusal
-
-
-FORMAT = 1
-"""The version of the cached files. If it changes, every model is converted again."""
 INGREDIENTS = {".py", ".safetensors", ".pt", ".pth", ".bin", ".npz", ".npy", ".h5", ".keras", ".json", ".yaml"}
 """Files beside a builder that it may read."""
 
@@ -631,7 +617,7 @@ def key_of(node: Mapping[str, object], makers: Sequence[str], *more: object) -> 
     and every file that the description names. What a builder reads elsewhere is not known: remove the cache after changing it.
     """
     versions = {name: _version(name) for name in makers}
-    known = [FORMAT, node, versions, sys.version, sorted(_ingredients(node)), *more]
+    known = [node, versions, sys.version, sorted(_ingredients(node)), *more]
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

@@ -64,13 +64,12 @@ def _reading(path: str) -> Iterator[None]:
 def keras_model(path: str) -> keras.Model:
     """Return a model that Keras has saved, or a layer that runs a SavedModel of TensorFlow."""
     model: keras.Model
-    if kind_of_model(path) == SAVED_MODEL:
-        with _reading(path):
-            model = import_module("sweeprof.backends.tensorflow.files").load(path)
-        return model
     saving = package("keras", "tensorflow").saving  # an error of this import is not one of the file
     with _reading(path):
-        model = saving.load_model(_existing(path), compile=False)
+        if kind_of_model(path) == SAVED_MODEL:
+            model = import_module("sweeprof.backends.tensorflow.files").SavedModel(path)
+        else:
+            model = saving.load_model(_existing(path), compile=False)
     return model
 
 

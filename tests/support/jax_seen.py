@@ -24,9 +24,8 @@ from keras import layers
 
 from sweeprof.backends import named
 from sweeprof.backends.jax.adapter import JaxBackend, parted
-from sweeprof.datasets.arrays import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import measure, measure_training
+from sweeprof.measuring.timing import measure
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.compared_rows import deviations_of
@@ -85,13 +84,6 @@ def processor_times() -> dict[int, float]:
     return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process().threads()}
 
 
-def zoo() -> Any:
-    """Logits of the digits' test images; jit and eager."""
-    images = Digits().split("test").inputs
-    backends = {"jit": started(), "eager": JaxBackend(mode="eager")}
-    return {name: outputs(b, mlp.keras_model, Inputs((images,)), 1).tolist() for name, b in backends.items()}
-
-
 def times() -> Any:
     """What is compiled has a first step of its own."""
     backend = started()
@@ -137,19 +129,6 @@ def training() -> Any:
         normalised = float(step.forward())
     after = [weights.tolist() for weights in dense.get_weights()]
     return {**found, "before": before, "after": after, "normalised": normalised}
-
-
-def recipes() -> Any:
-    """Every optimizer and loss by name takes its steps; every phase takes time."""
-    backend, found = started(), {}
-    parts = [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(3)]
-    model = backend.load(lambda: keras.Sequential(parts), "cpu", None)
-    batch = model.put(Inputs((TensorSpec((8, 4)),)))
-    for optimizer, loss in {"momentum": "mean", "adam": "cross_entropy", "adamw": "mean", "none": "mse"}.items():
-        with backend.training(model, batch, np.zeros(8, int), TrainingConfig(optimizer, loss)) as step:
-            timing = measure_training(step, SHORT, model.clock())
-        found[optimizer] = {name: min(seconds) for name, seconds in timing.phases.items()}
-    return found
 
 
 def refusals() -> Any:
@@ -240,22 +219,13 @@ def borrowing() -> Any:
     return {"backend": type(profiler.session.backend).__name__, "kept": kept, "values": found}
 
 
-def precisions() -> Any:
-    """The outputs of a dense layer and the types of its weights by precision and method, and the reason for what is refused."""
-    dense, flatten = ({"_target_": f"support.keras_models.{name}"} for name in ("dense", "flatten"))
-    x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
-    found: dict[str, Any] = {}
+def bfloat16() -> Any:
+    """The types of the weights of a dense layer, and its outputs."""
     started()
-    for precision, method in (("bf16", "convert"), ("bf16", "autocast"), ("fp16", "convert"), ("int8", "dynamic")):
-        backend = JaxBackend(precision=precision, precision_method=method)  # type: ignore[arg-type]
-        model = backend.load(builder(dense), "cpu", None)
-        types = sorted({str(weight.dtype) for weight in model.native.weights})
-        found[f"{precision} {method}"] = [types, outputs(backend, builder(dense), Inputs((x,))).tolist()]
-    found["refused"] = [
-        raised(lambda: JaxBackend(precision="int8", precision_method="static")),
-        raised(lambda: JaxBackend(precision="int8").load(builder(flatten), "cpu", None)),
-    ]
-    return found
+    backend, build = JaxBackend(precision="bf16"), builder({"_target_": "support.keras_models.dense"})
+    types = sorted({str(weight.dtype) for weight in backend.load(build, "cpu", None).native.weights})
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    return [types, outputs(backend, build, Inputs((x,))).tolist()]
 
 
 class Switched(keras.Model):  # type: ignore[misc]
@@ -319,15 +289,13 @@ def arguments() -> Any:
 
 
 ASKED = (
-    zoo,
     times,
     training,
-    recipes,
     refusals,
     shapes_of_inputs,
     building,
     borrowing,
-    precisions,
+    bfloat16,
     arguments,
 )
 QUESTIONS: dict[str, Callable[[], Any]] = {

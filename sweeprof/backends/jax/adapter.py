@@ -125,11 +125,6 @@ def named_arrays(outputs: object) -> dict[str, jax.Array]:
     return found
 
 
-def arrays_in(outputs: object) -> list[jax.Array]:
-    """The arrays in what a model returned, in the order in which the model has them."""
-    return list(named_arrays(outputs).values())
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Models
 # ---------------------------------------------------------------------------------------------------------------------
@@ -318,7 +313,7 @@ def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingCo
         if not variables:
             raise Unsupported("no parameter requires a gradient")
         wanted = None if targets is None else jnp.asarray(targets)
-        loss = loss_of(config.loss, wanted is not None, arrays_in)
+        loss = loss_of(config.loss, wanted is not None, lambda outputs: list(named_arrays(outputs).values()))
         optimizer = optimizer_of(config.optimizer, variables)
         yield JaxTraining(model, batch, lambda outputs: loss(outputs, wanted), optimizer)
 
@@ -348,12 +343,9 @@ class JaxBackend(KerasBackend):
     }
     mode: Literal["jit", "eager"] = "jit"
     """``jit`` compiles the model once per input shape, ``eager`` runs (and compiles) operator by operator."""
-    async_dispatch: bool = False
-    """True: a call returns before its work is done, which is JAX's default. A step waits for it anyway, so this only adds the
-    hand-over to another thread: 5 to 10 µs a step."""
 
     def configure(self, seed: int) -> None:
-        start(self.threads, self.async_dispatch)
+        start(self.threads)
         # Not `keras.utils.set_random_seed`, which imports TensorFlow; Keras draws its seeds from Python's generator.
         random.seed(seed)
         np.random.seed(seed)
@@ -444,27 +436,24 @@ def _quickly_built(is_compiled: bool) -> Iterator[None]:
 VARIABLE = "NPROC"
 """Where XLA looks first for the number of processors (``DefaultThreadPoolSize``); it has no other switch."""
 
-_started: list[tuple[int, bool]] = []
-"""With what this process's client was started by :func:`start`; nothing before."""
+_started: list[int] = []
+"""The number of threads that this process's client was started with by :func:`start`; nothing before."""
 
 
-def start(threads: int, async_dispatch: bool) -> None:
-    """Start the client with that many threads within an operator.
+def start(threads: int) -> None:
+    """Start the client with that many threads within an operator, at least 1.
 
-    Args:
-        threads: at least 1.
-        async_dispatch: whether calls return before their work is done, which another thread then does.
+    A call returns when its work is done. By default another thread does it, which takes 5 to 10 µs more where a step waits anyway.
 
     Raises:
-        UserError: this process's client was started with other settings.
+        UserError: this process's client was started with another number.
     """
-    wanted = (threads, async_dispatch)
-    if _started == [wanted]:
+    if _started == [threads]:
         return
     if _started or is_jax_running():
         message = "is fixed once JAX has started; set it in a fresh process."
         raise UserError([Problem("backend.threads", threads, message)])
-    jax.config.update("jax_cpu_enable_async_dispatch", async_dispatch)
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = str(threads)
     try:
@@ -473,7 +462,7 @@ def start(threads: int, async_dispatch: bool) -> None:
         del os.environ[VARIABLE]
         if before is not None:
             os.environ[VARIABLE] = before
-    _started.append(wanted)
+    _started.append(threads)
 
 
 def device_named(name: str) -> jax.Device:

@@ -340,28 +340,6 @@ def as_called(model: object, inputs: Inputs) -> Inputs:
     return Inputs((own,), of_the_call)
 
 
-def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) -> Inputs:
-    """Return the shapes and data types that a model is called with.
-
-    Args:
-        inputs: of a dataset.
-        channel_axis: where their channels are, which the model expects last; None: where the model expects them.
-        dtype: of floating-point tensors; None: their own.
-    """
-
-    def change(value: Any) -> Any:
-        if not is_tensor(value):
-            return value
-        shape, kind = with_channels_last(shape_of(value), channel_axis), dtype_of(value)
-        if dtype is not None and _is_floating(value):
-            kind = dtype
-        if (shape, kind) == (shape_of(value), dtype_of(value)):
-            return value
-        return TensorSpec(shape, kind)
-
-    return inputs.map(change)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Models in a precision and a layout
 # ---------------------------------------------------------------------------------------------------------------------
@@ -454,7 +432,18 @@ class KerasBackend(Backend):
 
     def described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """Return the model, and the shapes and data types that it is called with."""
-        return self.built(build), as_described(inputs, self.moved(channel_axis), self.dtype)
+
+        def change(value: Any) -> Any:
+            if not is_tensor(value):
+                return value
+            shape, kind = with_channels_last(shape_of(value), self.moved(channel_axis)), dtype_of(value)
+            if self.dtype is not None and _is_floating(value):
+                kind = self.dtype
+            if (shape, kind) == (shape_of(value), dtype_of(value)):
+                return value
+            return TensorSpec(shape, kind)
+
+        return self.built(build), inputs.map(change)
 
 
 def _quantize(model: object) -> None:

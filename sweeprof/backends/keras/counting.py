@@ -604,7 +604,10 @@ def _output_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs
             kernel = KerasTensor((*space, channels, made), kernel.dtype)
         return operation.compute_output_spec(inputs, kernel)
     if name == calls.ATTENTION:
-        return _attended(operation, *args, **kwargs)
+        # Keras says that the result is as wide as the queries, and it is as wide as the values.
+        query, _, value = args[:3]
+        dtype = operation.compute_output_spec(*args, **kwargs).dtype
+        return KerasTensor((*query.shape[:-1], value.shape[-1]), dtype)
     if name in ("adaptive_average_pool", "adaptive_max_pool"):
         # Keras keeps one of the sizes that it pools where the channels are last.
         inputs, size = args[0], operation.output_size
@@ -614,13 +617,6 @@ def _output_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs
             return KerasTensor((batch, inputs.shape[1], *sizes), inputs.dtype)
         return KerasTensor((batch, *sizes, last), inputs.dtype)
     return operation.compute_output_spec(*args, **kwargs)
-
-
-def _attended(
-    operation: keras.Operation, query: KerasTensor, key: KerasTensor, value: KerasTensor, *_: Any, **__: Any
-) -> KerasTensor:
-    """Return the result of attention, which is as wide as the values; Keras says that it is as wide as the queries."""
-    return KerasTensor((*query.shape[:-1], value.shape[-1]), operation.compute_output_spec(query, key, value).dtype)
 
 
 def _is_channels_first(operation: keras.Operation) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from graphlib import TopologicalSorter
-from heapq import heapify, heappop, heappush
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -1007,18 +1006,7 @@ def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
         is_ordered = is_ordered and max(needed[index], default=-1) < index
     if is_ordered:
         return nodes
-    sorter = TopologicalSorter(needed)
-    sorter.prepare()
-    ready = list(sorter.get_ready())
-    heapify(ready)
-    order = []
-    while ready:
-        first = heappop(ready)  # otherwise in the order of the file
-        order.append(nodes[first])
-        sorter.done(first)
-        for index in sorter.get_ready():
-            heappush(ready, index)
-    return order
+    return [nodes[index] for index in TopologicalSorter(needed).static_order()]
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:

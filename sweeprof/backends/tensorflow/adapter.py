@@ -22,7 +22,8 @@ from sweeprof.backends.tensorflow.model import (
     ExecutionMode,
     FusedTraining,
     TensorflowModel,
-    device_of,
+    native,
+    sweeprof_name,
     training,
     unchanged,
 )
@@ -129,7 +130,8 @@ class TensorflowBackend(KerasBackend):
         return own_counts(*self.described(build, inputs, channel_axis))
 
     def device_of(self, model: object) -> str:
-        return device_of(model)
+        variables = list(getattr(model, "variables", ()))
+        return sweeprof_name(native(variables[0]).device) if variables else "cpu"
 
     def borrowed(self, model: object, is_trained: bool = False) -> AbstractContextManager[None]:
         return unchanged(model, is_trained)

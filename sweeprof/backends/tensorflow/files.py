@@ -1,4 +1,4 @@
-"""Models from files: ``model.tensorflow._target_=sweeprof.backends.tensorflow.files.load model.tensorflow.path=…``."""
+"""SavedModels: ``model.tensorflow._target_=sweeprof.backends.tensorflow.files.SavedModel model.tensorflow.path=…``."""
 
 from __future__ import annotations
 
@@ -10,37 +10,8 @@ import tensorflow as tf
 from sweeprof.errors import Problem, UserError
 from sweeprof.paths import user_path
 
-SUFFIXES = (".keras", ".h5", ".hdf5")
 SERVED = ("serve", "serving_default")
 """What a SavedModel is called by, where nothing else is said: as ``model.export`` writes it, as TensorFlow does."""
-
-
-def load(path: str, endpoint: str | None = None) -> keras.Layer:
-    """The Keras model in a ``.keras`` or ``.h5`` file, or a layer that runs a SavedModel.
-
-    Args:
-        path: the file, or the folder of a SavedModel.
-        endpoint: of a SavedModel: which of its functions or signatures runs; None: the first there is of :data:`SERVED`, else
-            its only signature.
-
-    Raises:
-        UserError: the file or the endpoint does not exist, or the file is not a model.
-    """
-    place = user_path(path)
-    if not place.exists():
-        raise _problem(path, "does not exist.")
-    if (place / "saved_model.pb").exists():
-        return SavedModel(str(place), endpoint)
-    if place.is_dir():
-        raise _problem(path, "is a folder without a saved_model.pb: no SavedModel.")
-    if place.suffix not in SUFFIXES:
-        raise _problem(
-            path, f"is no model of Keras or TensorFlow: a file that ends in {', '.join(SUFFIXES)}, or a SavedModel."
-        )
-    try:
-        return keras.saving.load_model(place, compile=False)
-    except (OSError, ValueError, TypeError) as error:
-        raise _problem(path, f"cannot be read: {error}") from error
 
 
 class SavedModel(keras.Layer):  # type: ignore[misc]
@@ -50,8 +21,18 @@ class SavedModel(keras.Layer):  # type: ignore[misc]
     """
 
     def __init__(self, path: str, endpoint: str | None = None) -> None:
+        """Args:
+        path: the folder.
+        endpoint: which of its functions or signatures runs; None: the first there is of :data:`SERVED`, else its only signature.
+
+        Raises:
+            UserError: the folder is no SavedModel, or has no such endpoint.
+        """
+        folder = user_path(path)
+        if not (folder / "saved_model.pb").exists():
+            raise _problem(path, "is not the folder of a SavedModel: it has no saved_model.pb.")
         super().__init__(name="saved_model", autocast=False)
-        self._loaded = tf.saved_model.load(path)
+        self._loaded = tf.saved_model.load(str(folder))
         self._function, self._names = _endpoint(self._loaded, path, endpoint)
         read = {}
         for function in getattr(self._function, "concrete_functions", None) or [self._function]:

@@ -252,12 +252,6 @@ def unchanged(model: object, is_trained: bool) -> Iterator[None]:
                 native(variable).assign(value)
 
 
-def device_of(model: object) -> str:
-    """Return the device of the model's first variable; ``cpu`` if it has none."""
-    found = next(iter(getattr(model, "variables", ())), None)
-    return "cpu" if found is None else sweeprof_name(native(found).device)
-
-
 def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
     """A variable as TensorFlow has it."""
     return variable.value if isinstance(variable, keras.Variable) else variable

@@ -199,7 +199,12 @@ class LayerProbes:
         call = keras.Layer.__call__
 
         def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
-            if self._sees(layer):
+            if (
+                not self._is_closed
+                and (bool(self._running) or layer is self._root)
+                and threading.get_ident() == self._thread
+                and self._marks.is_here()
+            ):
                 return self._probed(call, layer, args, kwargs)
             return call(layer, *args, **kwargs)
 
@@ -208,14 +213,6 @@ class LayerProbes:
         # AutoGraph takes Keras's own method as it is, and would rewrite this one.
         with replaced(keras.Layer, "__call__", private.autograph_artifact(called)):
             yield
-
-    def _sees(self, layer: keras.Layer) -> bool:
-        return (
-            not self._is_closed
-            and (bool(self._running) or layer is self._root)
-            and threading.get_ident() == self._thread
-            and self._marks.is_here()
-        )
 
     def _probed(self, call: Callable[..., object], layer: keras.Layer, args: Args, kwargs: Kwargs) -> object:
         path = self._paths.below(self._running[-1] if self._running else OUTSIDE, layer)

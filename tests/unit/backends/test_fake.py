@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends import CAPABILITIES
-from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
+from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
@@ -27,12 +26,6 @@ def durations(model: FakeModel, steps: int, **settings: Any) -> list[float]:
             step()
             seen.append(loaded.clock().now() - begin)
     return seen
-
-
-def test_its_capabilities() -> None:
-    """What it lacks it declares: that is asked of every backend by tests/conformance."""
-    assert {method for method in CAPABILITIES if FakeBackend.has(method)} == {"analyze", "training", "generating"}
-    assert FakeBackend().devices() == ["cpu"]
 
 
 @pytest.mark.parametrize(
@@ -71,22 +64,6 @@ def test_transfers_last_as_scripted() -> None:
     assert FakeBackend().load(FakeModel, "cpu", None).transfers(Inputs((BATCH,)), None) == {}
 
 
-def test_the_clock_stands_still_until_it_is_told() -> None:
-    clock = FakeClock()
-    assert (clock.now(), clock.now(), clock.resolution) == (0.0, 0.0, 1e-9)
-    clock.advance(2.5)
-    assert clock.now() == 2.5
-
-
-def test_memory_has_a_peak() -> None:
-    memory = FakeMemory(100)
-    memory.allocate(50)
-    memory.allocate(-30)
-    assert (memory.rss(), memory.rss_peak()) == (120, 150)
-    memory.reset_peak()
-    assert memory.rss_peak() == 120
-
-
 def test_loading_takes_the_models_bytes_and_the_batchs_of_one_backend() -> None:
     backend, other = FakeBackend(baseline_bytes=1000), FakeBackend()
     loaded, beside = backend.load(lambda: FakeModel(bytes=10), "cpu", None), other.load(FakeModel, "cpu", None)
@@ -123,13 +100,6 @@ def test_events_happen_where_they_are_told_to() -> None:
     assert durations(late, 2) == [0.5, 0.5]
     with pytest.raises(ValueError, match="told to raise"):
         durations(late, 3)
-
-
-def test_running_out_of_memory_is_recognised() -> None:
-    with pytest.raises(MemoryError) as raised:
-        happen("memory_error")
-    assert FakeBackend().is_out_of_memory(raised.value)
-    assert not FakeBackend().is_out_of_memory(ValueError("x"))
 
 
 @pytest.mark.parametrize(("event", "code"), [("exit", 3), ("segfault", -11), ("kill", -9), ("allocate", 1)])

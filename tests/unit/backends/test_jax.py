@@ -12,10 +12,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
-
-from sweeprof.datasets.arrays import Digits
-from sweeprof.zoo import mlp
 
 pytestmark = pytest.mark.slow  # a process of its own that compiles
 
@@ -53,17 +49,6 @@ def test_a_setting_that_changes_while_a_model_is_measured_is_seen(seen: Any) -> 
     assert seen["one_thread"]["deviations"] == {"default matmul precision": [None, "bfloat16"]}
 
 
-def test_outputs_and_accuracy_are_those_of_torch(seen: Any) -> None:
-    split = Digits().split("test")
-    with torch.inference_mode():
-        expected = mlp.torch_model().eval()(torch.from_numpy(split.inputs)).numpy()
-    for mode in ("jit", "eager"):
-        found = np.array(seen["zoo"][mode])
-        np.testing.assert_allclose(found, expected, atol=1e-4)
-        np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
-        assert np.mean(found.argmax(1) == split.targets) > 0.95
-
-
 def test_the_first_step_compiles_and_no_later_one(seen: Any) -> None:
     found = seen["times"]
     assert found["compiles"] == [True, False]
@@ -91,13 +76,6 @@ def test_gradient_descent_is_as_by_hand_and_the_model_forgets_it(seen: Any) -> N
 def test_a_batch_norm_that_learns_is_in_training_mode(seen: Any) -> None:
     """What is normalised by the batch's own mean has the mean zero."""
     assert seen["training"]["normalised"] == pytest.approx(0, abs=1e-5)
-
-
-def test_every_recipe_has_its_phases(seen: Any) -> None:
-    assert list(seen["recipes"]) == ["momentum", "adam", "adamw", "none"]
-    for name, phases in seen["recipes"].items():
-        assert list(phases) == ["forward", "backward", "update"]
-        assert all(seconds > 0 for seconds in phases.values()), name
 
 
 @pytest.mark.parametrize(
@@ -140,30 +118,16 @@ def test_a_model_in_a_callers_hands_is_told_by_its_keras_and_keeps_its_weights(s
     assert all(value > 0 for value in found["values"].values())
 
 
-def test_lower_precisions(seen: Any) -> None:
-    """Against arithmetic by hand: numbers rounded to 16 bits, or whole numbers of 127 steps."""
-    found = seen["precisions"]
+def test_bfloat16(seen: Any) -> None:
+    """Against the product of numbers that are rounded by hand; other precisions are those of Keras on TensorFlow."""
+    types, found = seen["bfloat16"]
     x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     weight = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
     bias = np.random.default_rng(2).standard_normal(8).astype(np.float32)
-    for name, dtype, types in (
-        ("bf16 convert", ml_dtypes.bfloat16, ["bfloat16"]),
-        ("bf16 autocast", ml_dtypes.bfloat16, ["float32"]),
-        ("fp16 convert", np.float16, ["float16"]),
-    ):
-        rounded = [array.astype(dtype).astype(np.float32) for array in (x, weight, bias)]
-        expected = rounded[0] @ rounded[1] + rounded[2]
-        assert found[name][0] == types
-        np.testing.assert_allclose(found[name][1], expected, rtol=0.02, atol=0.05)
-        assert np.abs(np.array(found[name][1]) - (x @ weight + bias)).max() > 1e-4
-    scale, weight_scale = 127 / np.abs(x).max(1, keepdims=True), 127 / np.abs(weight).max(0)
-    expected = (np.round(x * scale) @ np.round(weight * weight_scale)) / scale / weight_scale + bias
-    types, outputs = found["int8 dynamic"]
-    assert "int8" in types
-    np.testing.assert_allclose(outputs, expected, atol=1e-4)
-    static, nothing = found["refused"]
-    assert static == "Unsupported: jax does not support precision_method=static for precision=int8 (only dynamic)"
-    assert "the model has no layer that Keras quantizes" in nothing
+    rounded = [array.astype(ml_dtypes.bfloat16).astype(np.float32) for array in (x, weight, bias)]
+    assert types == ["bfloat16"]
+    np.testing.assert_allclose(found, rounded[0] @ rounded[1] + rounded[2], rtol=0.02, atol=0.05)
+    assert np.abs(np.array(found) - (x @ weight + bias)).max() > 1e-4
 
 
 modes = pytest.mark.parametrize("mode", ["jit", "eager"])

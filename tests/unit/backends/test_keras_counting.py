@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -609,37 +605,3 @@ def test_what_cannot_be_trained_says_so() -> None:
     model.trainable = False
     with pytest.raises(Unsupported, match="no parameter requires a gradient"):
         trained(model, 3, 8)
-
-
-ON_ANOTHER_BACKEND = """
-import keras
-from keras import layers
-from sweeprof.backends.keras.counting import count_layers, count_training
-from sweeprof.backends.keras.counting import count_training
-from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.zoo import lenet5
-
-assert keras.backend.backend() == "{backend}"
-inputs = Inputs((TensorSpec((1, 32, 32, 1)),))
-table, training = count_layers(lenet5.keras_model(False), inputs), count_training(lenet5.keras_model(False), inputs)
-assert (table.macs, table.flops, table.ops, table.params) == (416_520, 852_370, 884_900, 61_706)
-assert (table.uncovered, table.method, training.backward_macs) == ({{}}, "shapes", 2 * 416_520)
-for layer, shape, macs in (
-    (layers.Bidirectional(layers.LSTM(16)), (4, 5, 8), 61_440),
-    (layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 7_776),
-    (layers.TimeDistributed(layers.Dense(3, activation="mish")), (2, 4, 3), 72),
-):
-    table = count_layers(keras.Sequential([layer]), Inputs((TensorSpec(shape),)))
-    assert (table.macs, table.uncovered, table.method) == (macs, {{}}, "shapes")
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_on_whatever_keras_runs(backend: str) -> None:
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
-    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
-    subprocess.run(
-        [sys.executable, "-c", ON_ANOTHER_BACKEND.format(backend=backend)], env=environment, check=True, timeout=120
-    )

@@ -323,15 +323,6 @@ def test_the_first_output_is_the_first_that_a_mapping_lists() -> None:
     np.testing.assert_array_equal(outputs(loaded(lambda x: {"z": [x + 1, None], "a": (x,)}), ones), ones + 1)
 
 
-def test_a_model_in_a_callers_hands_is_converted_here() -> None:
-    model = lenet5.keras_model()
-    before = model.get_weights()
-    found = sweeprof.profile(model, (2, 32, 32, 1), backend="litert", metrics=["compute/macs", "size/artifact_bytes"])
-    assert found["compute/macs"].value == 2 * 416_520
-    assert found["size/artifact_bytes"].value == pytest.approx(4 * 61_706, rel=0.05)
-    assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
-
-
 # How a model becomes a file: once, in a process of its own; and the process that runs it, which has none of TensorFlow
 
 
@@ -346,16 +337,6 @@ def convert(build: Any, folder: Path, quantization: Any = "none", samples: Any =
     taken = None if samples is None else lambda _: samples
     with LitertConverter(0, str(folder), taken, quantization).converted(build, IMAGES, 1) as file:
         return Path(file.path).read_bytes()
-
-
-def test_what_a_builder_raises_comes_through(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no luck"):
-        convert(described("builtins.int", _args_=["no luck"]), tmp_path)
-    with pytest.raises(TypeError, match="the model's builder returned a str, not a Keras model or a TfliteFile"):
-        convert(described("builtins.str"), tmp_path)
-    with pytest.raises(TypeError, match="the model's builder returned a str"):
-        convert(lambda: "a model in the caller's hands", tmp_path)
-    assert list(tmp_path.rglob("*.tflite")) == []
 
 
 def test_what_cannot_be_converted_has_the_converters_words(tmp_path: Path) -> None:

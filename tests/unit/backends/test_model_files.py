@@ -250,7 +250,12 @@ PASSES = ("compute/macs", "latency/forward", "size/artifact_bytes")
 @pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize(
     ("build", "backend"),
-    [(Linear, "openvino"), (Linear, "onnxruntime"), (keras_dense, "litert"), (keras_dense, "onnxruntime")],
+    [
+        (Linear, "openvino"),
+        (Linear, "onnxruntime"),
+        (keras_dense, "litert"),
+        pytest.param(keras_dense, "onnxruntime", marks=pytest.mark.slow),  # imports Keras on torch
+    ],
 )
 def test_the_passes_of_one_call_share_a_file_and_the_next_call_has_its_own(
     build: Callable[[], Any], backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

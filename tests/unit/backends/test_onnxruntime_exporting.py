@@ -256,15 +256,3 @@ def test_keras_models_have_their_layers_and_agree_with_tensorflow(tmp_path: Path
     assert (rows["conv1"].type, rows["conv1"].macs, rows["conv1"].params) == ("Conv2D", 4 * 147_456, 144)
     assert (rows["bn1"].type, rows["bn1"].params, rows["bn1"].buffers) == ("BatchNormalization", 32, 32)
     assert sum(row.macs or 0 for row in table.rows if row.type in ("Conv2D", "Dense")) == table.macs
-
-
-@pytest.mark.thorough
-def test_a_keras_model_in_a_callers_hands(tmp_path: Path) -> None:
-    """On TensorFlow in this process: saved, and exported by another one."""
-    from sweeprof.zoo import mlp
-
-    model = mlp.keras_model()
-    x = np.random.default_rng(0).standard_normal((4, 32, 32, 1)).astype(np.float32)
-    loaded = OnnxruntimeBackend(cache=str(tmp_path)).load(lambda: model, "cpu", None)
-    with loaded.stepping(loaded.put(Inputs((x,)))) as step:
-        np.testing.assert_allclose(np.asarray(loaded.host_outputs(step())), model(x).numpy(), atol=1e-4)

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from support.onnx_graphs import floats, node, saved
-from sweeprof import Profiler
-from sweeprof.backends import model_files, named
+from sweeprof.backends import named
 from sweeprof.backends.onnxruntime import profiler
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.counting import count_file
@@ -35,7 +34,6 @@ from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
-from sweeprof.targets import builder
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, min_samples=5, min_s=0, max_s=20)
 
@@ -298,15 +296,6 @@ def test_training_makes_no_sense(sample: Callable[[str], Sample]) -> None:
         OnnxruntimeBackend().operators(model, work)
 
 
-@pytest.mark.slow
-def test_the_library_takes_it_by_name(sample: Callable[[str], Sample]) -> None:
-    profiler = Profiler(sample("mlp").module, inputs=sample("mlp").inputs, backend="onnxruntime", protocol=SHORT)
-    assert profiler.compute("compute/macs").value == 3 * 139_904
-    assert profiler.layers.rows[1].type == "Flatten"
-    size = profiler.compute("size/artifact_bytes").value or 0
-    assert 4 * 140_106 < size < 1.1 * 4 * 140_106
-
-
 # Files
 
 
@@ -330,13 +319,6 @@ def test_a_file_that_wants_channels_last(tmp_path: Path) -> None:
 def test_a_provider_that_is_not_there() -> None:
     with pytest.raises(Unsupported, match=r"this ONNX Runtime has no NoSuchProvider, only .*CPUExecutionProvider"):
         loaded(nn.ReLU, provider="NoSuchProvider")
-
-
-def test_running_out_of_memory() -> None:
-    backend = OnnxruntimeBackend()
-    assert backend.is_out_of_memory(MemoryError())
-    assert backend.is_out_of_memory(RuntimeError("Failed to allocate memory for requested buffer of size 1"))
-    assert not backend.is_out_of_memory(RuntimeError("no luck"))
 
 
 def test_the_threads_of_a_session_are_what_is_told(tmp_path: Path) -> None:
@@ -388,17 +370,6 @@ def test_a_network_with_a_state_is_made_for_one_batch_size() -> None:
         with torch.no_grad():
             np.testing.assert_allclose(np.asarray(outputs(model, x, h)), module(x, h).numpy(), atol=1e-5)
     assert model.file.batch == 4
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("converted_in_forks")
-def test_the_same_from_a_config_in_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = {"_target_": "torch.nn.GRU", "input_size": 8, "hidden_size": 16, "batch_first": True}
-    inputs = Inputs((TensorSpec((4, 5, 8)), TensorSpec((1, 4, 16))))
-    backend = OnnxruntimeBackend(cache=str(tmp_path))
-    first = backend.analyze(builder(node), inputs, None, DEFAULTS)
-    monkeypatch.setattr(model_files, "run_child", None)
-    assert backend.analyze(builder(node), inputs, None, DEFAULTS).macs == first.macs == 4 * 5 * 3 * 16 * (8 + 16)
 
 
 def test_a_smaller_batch_than_the_only_one_of_a_file_is_filled_up(tmp_path: Path) -> None:

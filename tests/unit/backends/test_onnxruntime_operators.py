@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import torch
 
 import sweeprof
 from support.onnx_graphs import Shape, call, cost_of_call, counted, floats, graph_of, node, one, saved
@@ -510,19 +509,3 @@ def test_a_formula_of_the_users_comes_first(tmp_path: Path) -> None:
     formulas = Formulas({"com.microsoft::BiasGelu": lambda inputs, attributes, outputs: sweeprof.Cost(flops=7)})
     table = counted_call(tmp_path, "BiasGelu", [TOKENS, floats(E)], (1,), formulas=formulas)
     assert (table.flops, table.params) == (7, E)
-
-
-NEAR_TORCH: list[tuple[str, dict[str, Any], torch.nn.Module, float]] = [
-    ("LRN", {"size": 3}, torch.nn.LocalResponseNorm(3), 0.1),
-    ("LpPool", {"kernel_shape": [2, 2], "strides": [2, 2]}, torch.nn.LPPool2d(2, 2), 0.7),
-]
-
-
-@pytest.mark.parametrize(("op", "attributes", "module", "tolerance"), NEAR_TORCH)
-def test_norms_and_pooling_cost_about_as_much_as_torch_counts(
-    op: str, attributes: Any, module: torch.nn.Module, tolerance: float, tmp_path: Path
-) -> None:
-    """torch computes them by several operators, each of which costs its elements."""
-    found = cost_of_call(tmp_path, op, [X], domain="", **attributes)
-    assert found is not None
-    assert found[1] == pytest.approx(sweeprof.profile(module, torch.ones(X.shape)).layers.flops, rel=tolerance)

@@ -86,12 +86,6 @@ def test_fewer_bits(precision: Any, tolerance: float, bytes_per_weight: int, cac
     assert weights * bytes_per_weight <= tables[1].params_bytes < weights * bytes_per_weight * 1.1 + 4 * 236
 
 
-def test_int8_without_samples_is_unsupported(cache: Path) -> None:
-    runner = OpenvinoBackend(cache=str(cache), precision="int8")
-    with pytest.raises(Unsupported, match="takes its ranges from samples, and there are none"):
-        outputs(runner, builder("sweeprof.zoo.lenet5.torch_model"))
-
-
 def test_a_model_of_keras(cache: Path) -> None:
     """OpenVINO keeps the names of few operators of TensorFlow: layers are found by the values of their weights."""
     build = builder("sweeprof.zoo.digits_resnet.keras_model")

@@ -21,7 +21,7 @@ from sweeprof.backends import Precision
 from sweeprof.backends.tensorflow import adapter
 from sweeprof.backends.tensorflow import model as model_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.files import SavedModel, load
+from sweeprof.backends.tensorflow.files import SavedModel
 from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
 from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -421,7 +421,7 @@ def test_the_callers_random_numbers_stay(has_generator: bool) -> None:
 
 
 DIGITS = np.random.default_rng(0).standard_normal((2, 32, 32, 1), np.float32)
-FILES = ("model.keras", "model.h5", "exported", "saved")
+FILES = ("exported", "saved")
 
 
 @pytest.fixture(scope="module")
@@ -430,8 +430,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = keras_model()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras saves with what numpy 2 deprecates
-        for name in FILES[:2]:
-            model.save(made / name)
         model.export(made / "exported", verbose=False)
         tf.saved_model.save(model, made / "saved")
     np.save(made / "outputs.npy", model(DIGITS).numpy())
@@ -440,14 +438,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_file_is_the_model(name: str, folder: Path) -> None:
-    model = load(str(folder / name))
+    model = SavedModel(str(folder / name))
     found = outputs(model, Inputs((np.moveaxis(DIGITS, -1, 1),)), 1)
     np.testing.assert_allclose(np.asarray(found), np.load(folder / "outputs.npy"), atol=1e-5)
     assert sum(math.prod(variable.shape) for variable in model.trainable_variables) == 61_706
 
 
 def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
-    model = load(str(folder / "exported"))
+    model = SavedModel(str(folder / "exported"))
     before = model.get_weights()
     data = [(DIGITS, np.array([3, 4]))]
     profiler = sweeprof.Profiler(model, data, mode="training", loss="cross_entropy", optimizer=_fast, protocol=SHORT)
@@ -478,28 +476,20 @@ def test_several_tensors_by_position_or_by_name(tmp_path: Path) -> None:
     module = Two()
     tf.saved_model.save(module, tmp_path, signatures={"less": module.less})
     a, b = np.ones((1, 2), np.float32), np.full((1, 2), 3, np.float32)
-    model = load(str(tmp_path))
-    assert isinstance(model, SavedModel)
+    model = SavedModel(str(tmp_path))
     np.testing.assert_array_equal(model(a=a, b=b)["difference"], b - a)
     assert set(model(a=a, b=b)) == {"difference", "sum"}
-    assert load(str(tmp_path), "less").name == "saved_model"
+    assert SavedModel(str(tmp_path), "less").name == "saved_model"
 
 
 NO_MODELS: list[tuple[str, str | None, str]] = [
-    ("absent.keras", None, "does not exist."),
-    ("empty", None, "is a folder without a saved_model.pb: no SavedModel."),
-    ("notes.txt", None, "is no model of Keras or TensorFlow: a file that ends in .keras, .h5, .hdf5, or a SavedModel."),
-    ("broken.keras", None, "cannot be read: "),
-    ("broken.h5", None, "cannot be read: "),
+    ("absent", None, "is not the folder of a SavedModel: it has no saved_model.pb."),
     ("exported", "predict", "has no function or signature predict. Its signatures: serve, serving_default."),
 ]
 
 
 @pytest.mark.parametrize(("name", "endpoint", "says"), NO_MODELS)
 def test_what_is_no_model(name: str, endpoint: str | None, says: str, folder: Path) -> None:
-    (folder / "empty").mkdir(exist_ok=True)
-    for file in ("notes.txt", "broken.keras", "broken.h5"):
-        (folder / file).write_text("no model")
     with pytest.raises(UserError) as raised:
-        load(str(folder / name), endpoint)
-    assert str(raised.value).startswith(f"model.tensorflow.path: '{folder / name}' {says}")
+        SavedModel(str(folder / name), endpoint)
+    assert str(raised.value) == f"model.tensorflow.path: '{folder / name}' {says}"

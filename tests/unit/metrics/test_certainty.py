@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 
 import sweeprof
 from sweeprof.measuring.timing import Timing
-from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics
 from sweeprof.passes.memory import Memory
@@ -31,16 +30,6 @@ from sweeprof.results.verdicts import compare_cell
 PAGE = Path(__file__).parents[3] / "docs" / "own-metrics.md"
 SECONDS = (1.0, 1.02, 0.98, 1.01, 0.99)
 """Of the fastest sample of each round; the slowest takes twice as long."""
-
-
-@pytest.fixture(autouse=True)
-def declarations() -> Iterator[None]:
-    """What a test declares is forgotten after it."""
-    builtin_metrics()
-    before = dict(metrics_module._DECLARED)
-    yield
-    metrics_module._DECLARED.clear()
-    metrics_module._DECLARED.update(before)
 
 
 def record(pass_name: PassName, observations: Any, round: int = 0) -> Record:

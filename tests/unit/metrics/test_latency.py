@@ -153,22 +153,6 @@ def test_evaluating() -> None:
     assert isinstance(latency.evaluate({"quality": quality}), Missing)
 
 
-@pytest.mark.parametrize(
-    ("metric", "seconds", "rounds", "mean"),
-    [(latency.forward, (1.0, 4.0), (1.0, 4.0), 2.0), (latency.flops_per_s, (0.25, 1.0), (400.0, 100.0), 200.0)],
-)
-def test_rounds_are_averaged_geometrically_and_kept(
-    metric: Metric, seconds: tuple[float, float], rounds: tuple[float, float], mean: float
-) -> None:
-    timings = [Timing(1.0, 0, 1, (s,) * 3, round=number) for number, s in zip((0, 2), seconds, strict=True)]
-    found = estimate(metric, *timings)
-    assert found.value == pytest.approx(mean)
-    assert (found.rounds, found.round_numbers) == (rounds, (0, 2))
-    assert found.estimator == "geometric mean of 2 rounds"
-    assert found.interval is not None
-    assert found.interval[0] < mean < found.interval[1]
-
-
 def test_warnings_come_along() -> None:
     warned = Timing(1.0, 0, 1, (1.0,), warnings=(Warning("drift", "text", "advice"),))
     assert isinstance(value(latency.iteration, warned), Missing)
@@ -273,22 +257,6 @@ def test_what_was_not_counted_is_said(metric: Metric) -> None:
 def test_an_estimated_backward_is_said(metric: Metric) -> None:
     found = estimate(metric, SHORT_STEP, training=Training(40, 80, 70, 160, None, "why"))
     assert [(w.code, w.text) for w in found.warnings] == [("backward_estimated", "why")]
-
-
-@pytest.mark.parametrize(
-    ("metric", "passes"),
-    [
-        ("rate/flops_per_s", {"analysis", "timing"}),
-        ("rate/flops_per_s_train", {"training", "timing"}),
-        ("rate/backward_flops_per_s", {"training", "timing"}),
-        ("rate/mfu", {"analysis", "timing", "peaks"}),
-        ("rate/mfu_train", {"training", "timing", "peaks"}),
-        ("rate/realtime_factor", {"timing"}),
-    ],
-)
-def test_no_rate_asks_for_more_than_it_needs(metric: str, passes: set[str]) -> None:
-    (found,) = select([metric])
-    assert found.metric.passes == passes
 
 
 def test_real_time_as_moduleprofiler_has_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 import sweeprof
 from sweeprof.errors import Problem, UserError
-from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.evaluate import measured
 from sweeprof.metrics.metric import Metric, Selected, builtin_metrics, declared, known_parameters, metric
 from sweeprof.metrics.select import metric_set, mode_of, passes_of, select
@@ -19,16 +17,6 @@ from sweeprof.passes.registry import parameters
 from sweeprof.results.layers import LayerTable
 
 declare = metric(name="mine/x", unit="ratio", better="higher")
-
-
-@pytest.fixture(autouse=True)
-def declarations() -> Iterator[None]:
-    """What a test declares is forgotten after it."""
-    builtin_metrics()
-    before = dict(metrics_module._DECLARED)
-    yield
-    metrics_module._DECLARED.clear()
-    metrics_module._DECLARED.update(before)
 
 
 def test_parameters_are_resolved_by_name() -> None:

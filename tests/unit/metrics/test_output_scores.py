@@ -15,9 +15,7 @@ import torch
 
 from support.fakes import composed_of
 from support.plans import fake_plan, sweep_folder
-from sweeprof.datasets import Split
 from sweeprof.errors import UserError
-from sweeprof.metrics import quality as own
 from sweeprof.metrics.quality import (
     SCORE,
     decoded,
@@ -459,51 +457,6 @@ def test_word_error_rate_by_hand(folder: Path) -> None:
     assert number(characters, wrong) == pytest.approx(1 / 7)
 
 
-class Speech:
-    """Two clips of noise with texts of different lengths."""
-
-    def split(self, name: str) -> Split:
-        random = np.random.default_rng(0)
-        return Split({"input_values": random.standard_normal((2, 2000)).astype(np.float32)}, labels_of("CAT|DOG", "GO"))
-
-
-def test_word_error_rate_of_a_model(folder: Path) -> None:
-    """The outputs of a small Wav2Vec2, decoded by its tokenizer's own method and counted by the definition."""
-    from transformers import AutoTokenizer
-
-    config = composed_of("model=transformers", "backend=torch", "batch_size=1")
-    sizes: Json = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    sizes |= {"conv_dim": [16, 16], "conv_kernel": [10, 8], "conv_stride": [5, 8], "num_feat_extract_layers": 2}
-    config["model"]["torch"] |= {
-        "architecture": "wav2vec2",
-        "task": "speech-to-characters",
-        "config": {
-            **sizes,
-            "vocab_size": len(LETTERS),
-            "num_conv_pos_embeddings": 4,
-            "num_conv_pos_embedding_groups": 2,
-        },
-    }
-    config["dataset"] = {"_target_": f"{HERE}.Speech"}
-    config["quality"] = {"wer": {"_target_": "torchmetrics.text.WordErrorRate", "decode": str(folder)}}
-    found = Profiler.from_config(config).run("quality")
-    assert isinstance(found, Quality)
-    assert found.outputs.shape == (2, 49, len(LETTERS))
-    texts = AutoTokenizer.from_pretrained(folder).batch_decode(found.outputs.argmax(-1))
-    pairs = zip(texts, ("CAT DOG", "GO"), strict=True)
-    errors = sum(word_errors(text.split(), right.split()) for text, right in pairs)
-    assert found.scores["wer"].value == pytest.approx(errors / 3)
-    assert found.scores["wer"].better == "lower"
-
-
-def word_errors(found: list[str], right: list[str]) -> int:
-    """Levenshtein distance of two lists of words."""
-    if not found or not right:
-        return len(found) + len(right)
-    replaced = word_errors(found[1:], right[1:]) + (found[0] != right[0])
-    return min(replaced, word_errors(found[1:], right) + 1, word_errors(found, right[1:]) + 1)
-
-
 def test_decoding_by_a_function_of_the_users(folder: Path) -> None:
     node = {"_target_": "torchmetrics.text.WordErrorRate", "decode": {"_target_": f"{HERE}.spelled", "digits": "abc"}}
     assert number(node, (LOGITS, CLASSES)) == 0.25
@@ -520,30 +473,3 @@ def test_what_cannot_be_decoded(tmp_path: Path, folder: Path) -> None:
         decoded(frames_of("CAT"), labels_of("CAT"), str(tmp_path))
     with pytest.raises(UserError, match=r"decodes outputs \(batch, positions, ids\)"):
         decoded(LOGITS, CLASSES, str(folder))
-
-
-# The metrics of sweeprof against torchmetrics, an independent implementation
-
-
-def test_our_metrics_are_those_of_torchmetrics() -> None:
-    random = np.random.default_rng(0)
-    scores, classes = random.standard_normal((6, 5, 4)).astype(np.float32), random.integers(0, 4, (6, 5))
-    tokens = Quality.of(scores, classes)
-    perplexity = number(
-        {"_target_": "torchmetrics.text.Perplexity"}, (scores[:2], classes[:2]), (scores[2:], classes[2:])
-    )
-    assert own.perplexity({"quality": tokens}) == pytest.approx(perplexity, rel=1e-5)
-    jaccard = number(classification("MulticlassJaccardIndex", num_classes=4), (scores, classes))
-    assert own.miou({"quality": tokens}) == pytest.approx(jaccard, rel=1e-5)
-    samples = Quality.of(scores[:, 0], classes[:, 0])
-    accuracy = classification("MulticlassAccuracy", num_classes=4, average="micro", top_k=2)
-    assert own.topk({"quality": samples}, k=2) == pytest.approx(number(accuracy, (scores[:, 0], classes[:, 0])))
-    answers, wanted = random.standard_normal((2, 20, 3)).astype(np.float32)
-    numbers = Quality.of(answers, wanted)
-    for name, metric in (("MeanSquaredError", own.mse), ("MeanAbsoluteError", own.mae)):
-        assert metric({"quality": numbers}) == pytest.approx(
-            number({"_target_": f"torchmetrics.{name}"}, (answers, wanted)), rel=1e-5
-        )
-    assert own.r2({"quality": numbers}) == pytest.approx(
-        number({"_target_": "torchmetrics.R2Score"}, (answers, wanted)), rel=1e-4
-    )

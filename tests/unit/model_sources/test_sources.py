@@ -69,6 +69,7 @@ TINY = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "in
 LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
 WHISPER = {"d_model": 32, **LAYERS}
 SPEECHT5 = {"hidden_size": 32, **LAYERS}
+CLIP = {"text_config": TINY, "vision_config": TINY}
 SPEECH_SIZES = {"audio_samples": 4000, "decoder_length": 4}
 ARCHITECTURES = [
     ("bert", "text-classification", TINY, {}, ["input_ids", "attention_mask"], "logits", (2, 2)),
@@ -80,7 +81,7 @@ ARCHITECTURES = [
     ("whisper", "speech-to-text", WHISPER, {"decoder_length": 4}, ["input_features", "decoder_input_ids"], "logits", (2, 4, 51865)),
     ("deit", "image-classification", TINY, {}, ["pixel_values"], "logits", (2, 2)),
     ("speecht5", "speech-to-text", SPEECHT5, SPEECH_SIZES, ["input_values", "decoder_input_ids"], "logits", (2, 4, 81)),
-    ("clip", None, {}, {}, ["input_ids", "pixel_values", "attention_mask"], "logits_per_image", (2, 2)),
+    ("clip", None, CLIP, {}, ["input_ids", "pixel_values", "attention_mask"], "logits_per_image", (2, 2)),
 ]  # fmt: skip
 
 
