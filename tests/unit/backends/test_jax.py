@@ -83,10 +83,6 @@ def test_a_batch_norm_that_learns_is_in_training_mode(seen: Any) -> None:
     [
         ("frozen", "Unsupported: no parameter requires a gradient"),
         ("function", "Unsupported: a plain function has no parameters to train"),
-        ("targets", "Unsupported: training.loss=cross_entropy needs targets, and the data have none"),
-        ("shapes", "Unsupported: training.loss=mse: targets of shape (4, 7) and the outputs of (4, 2)"),
-        ("own", "Unsupported: training.loss=own: the model returned no loss"),
-        ("text", "TypeError: the model's builder returned a str"),
         ("forward", "Unsupported: on JAX a step is a call of the model"),
         ("nothing", "Unsupported: the model returned a NoneType without a tensor"),
         ("elsewhere", "Unsupported: Keras runs on tensorflow in this process; set KERAS_BACKEND=jax"),

@@ -220,7 +220,7 @@ def test_a_variable_that_two_layers_hold_counts_once() -> None:
     [(layers.SimpleRNN, 1, 1, (2, 8)), (layers.LSTM, 4, 1, (13, 31)), (layers.GRU, 3, 2, (11, 21))],
 )
 def test_recurrent_networks_by_hand(layer: Any, gates: int, biases: int, units: tuple[int, int]) -> None:
-    """Each recurrent network is one row, with the weights of its cell."""
+    """Each recurrent network is one row, with the weights of its cell; of the GRU 23,040 MACs and 52,800 operations."""
     steps, given, hidden = 4 * 5, 8, 16
     table = complete(sequential((5, given), layer(hidden, name="network")), spec(4, 5, given))
     macs, added = steps * gates * hidden * (given + hidden), steps * biases * gates * hidden
@@ -230,12 +230,6 @@ def test_recurrent_networks_by_hand(layer: Any, gates: int, biases: int, units: 
     assert network.ops == 2 * macs - 2 * steps * gates * hidden + added + steps * hidden * units[1]
     assert network.params == gates * hidden * (given + hidden + biases)
     assert [r.path for r in table.rows] == [ROOT, "network"]
-
-
-def test_gru_as_the_seeds_have_it() -> None:
-    """52,800 operations, and 23,040 multiply-accumulates."""
-    table = complete(layers.GRU(16), spec(4, 5, 8))
-    assert (table.ops, table.macs) == (52_800, 23_040)
 
 
 def test_any_cell_is_traced_once_for_all_steps() -> None:

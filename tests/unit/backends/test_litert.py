@@ -155,8 +155,6 @@ def test_what_does_not_fit_is_said(lenet: dict[str, TfliteFile]) -> None:
         model.put(Inputs((TEST.inputs[:9],)))
     with pytest.raises(Unsupported, match="the file takes 1 inputs, not 2"):
         opened(lenet["none"]).put(Inputs((TEST.inputs[:8], TEST.inputs[:8])))
-    with pytest.raises(FileNotFoundError, match=r"there is no TFLite file nowhere\.tflite"):
-        TfliteFile("nowhere.tflite").found()
 
 
 def test_activations_live_as_long_as_they_are_read(lenet: dict[str, TfliteFile]) -> None:

@@ -22,18 +22,10 @@ from sweeprof.backends.model_files import key_of
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.counting.file_graph import (
-    CallTensor,
-    CountedOperators,
-    FileGraph,
-    OperatorCall,
     OperatorRun,
-    liveness,
-    module_rows,
     peak_of,
 )
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import Weights
 from sweeprof.targets import builder
 
 
@@ -68,48 +60,6 @@ def test_a_result_that_nothing_reads_lives_while_its_operator_runs_and_an_output
     assert peak_of([unread, *rest], ["c"], 0).peak_at == "three"
     assert peak_of([unread, *rest], ["c", "unread"], 0).peak_bytes == 68
     assert peak_of([unread, OperatorRun("two", ["a"], {"b": 2})], ["b"], 0).peak_at == "one"
-
-
-def graph() -> FileGraph[OperatorCall[CallTensor], CallTensor]:
-    x, w, a, b = (
-        CallTensor(name, shape, "float32", 4, is_constant=name == "w")
-        for name, shape in {"x": (2, 3), "w": (3, 5), "a": (2, 5), "b": (5, 2)}.items()
-    )
-    product = OperatorCall("MatMul", "net.linear", (x, w), (a,))
-    return FileGraph((product, OperatorCall("Transpose", "net", (a, None), (b,))), (x,), (b,), (w,))
-
-
-def test_a_row_has_what_enters_and_leaves_its_module() -> None:
-    counts = CountedOperators()
-    counts.add("MatMul", (30, 60, 60), 6, 10)
-    rows = module_rows(
-        graph(),
-        {"": "Net", "net.unused": "Dropout"},
-        {"net.linear": Weights(params=15, trainable=15, params_bytes=60)},
-        {"net.linear": counts},
-    )
-    assert [(row.path, row.parent, row.call) for row in rows] == [
-        (ROOT, None, 0),
-        ("net", 0, 0),
-        ("net.linear", 1, 0),
-        ("net.unused", None, -1),
-    ]
-    shapes = [(row.input_shapes, row.output_shapes) for row in rows[:3]]
-    assert shapes == [(((2, 3),), ((5, 2),)), (((2, 3),), ((5, 2),)), (((2, 3),), ((2, 5),))]
-    assert [(row.macs, row.act_bytes, row.subtree and row.subtree.params) for row in rows[:3]] == [
-        (0, 0, 15),
-        (0, 0, 15),
-        (30, 40, 15),
-    ]
-
-
-def test_nothing_is_known_of_the_memory_where_a_shape_is_not() -> None:
-    known = graph()
-    found = liveness(known, ["Transpose"])
-    assert found is not None
-    assert (found.peak_bytes, found.peak_at) == (40, "net.linear")
-    known.operators[0].outputs[0].shape = None
-    assert liveness(known, ["Transpose"]) is None
 
 
 def test_an_onnx_file_is_read_without_its_large_weights(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, WorkerError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.paths import cache_folder
 from sweeprof.targets import builder
 
 DIGITS = Inputs((TensorSpec((4, 1, 32, 32)),))
@@ -138,12 +137,6 @@ def test_a_text_need_not_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     before = [key_of({"_target_": "dict", "text": text}, []) for text in texts]
     (tmp_path / "beside.txt").write_text("of the present folder, which the empty text does not name")
     assert [key_of({"_target_": "dict", "text": text}, []) for text in texts] == before
-
-
-def test_where_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder("onnx", None) == tmp_path / "sweeprof" / "onnx"
-    assert cache_folder("onnx", str(tmp_path / "own")) == tmp_path / "own"
 
 
 def test_what_is_known_beside_a_graph_is_kept(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.layer_timing import NodeRun, module_times
-from sweeprof.measuring.training_config import TrainingConfig, Work
+from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.observations import Operators
@@ -285,15 +285,6 @@ def test_operators_have_the_flops_of_the_exported_graph(sample: Callable[[str], 
         events = json.loads(gzip.decompress(seen.files["trace.json.gz"]))
         nodes = [event for event in events if event["name"].endswith("_kernel_time")]
         assert len(nodes) == 5 * sum(row.calls for row in seen.rows), "2 steps for warming up and 3"
-
-
-def test_training_makes_no_sense(sample: Callable[[str], Sample]) -> None:
-    model = loaded(lambda: sample("lenet5").given)
-    work = Work(model.put(sample("lenet5").inputs), None, TrainingConfig())
-    with pytest.raises(Unsupported, match="not applicable: ONNX Runtime runs models, and trains none"):
-        OnnxruntimeBackend().layer_times(model, work, SHORT)
-    with pytest.raises(Unsupported, match="not applicable: ONNX Runtime runs models, and trains none"):
-        OnnxruntimeBackend().operators(model, work)
 
 
 # Files

@@ -291,11 +291,6 @@ def test_the_inputs_of_a_file_are_described(tmp_path: Path) -> None:
     assert found.inputs == {"x": ArraySpec((8,), "float32"), "ids": ArraySpec((5,), "int64", high=2)}
 
 
-def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no file missing\.xml"):
-        loaded(OpenvinoFile("missing.xml"), array(1, 8))
-
-
 # Files of ONNX that other tools made have the MACs and parameters that they have in ONNX Runtime
 
 

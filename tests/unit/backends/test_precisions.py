@@ -13,7 +13,6 @@ import torch
 
 from support.keras_models import dense
 from support.onnx_graphs import node, saved
-from sweeprof.backends import checked_method, unsupported_reason
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
@@ -241,12 +240,3 @@ def test_lower_precisions_of_litert(tmp_path: Path, precision: Any, method: Any,
     assert most * 64 * 32 <= table.params_bytes < (most + 0.2) * (64 * 32 + 32) + 4 * 32
     with pytest.raises(Unsupported, match="litert does not support precision=bf16: its converter has no bfloat16"):
         LitertBackend(precision="bf16")
-
-
-def test_reasons() -> None:
-    methods = {"fp32": ("convert",), "int8": ("dynamic",)}
-    assert unsupported_reason("b", methods, {}, "fp32", "autocast") is None
-    assert unsupported_reason("b", methods, {}, None, None) is None
-    said = unsupported_reason("b", methods, {}, "bf16", None)
-    assert said == "b does not support precision=bf16: it is not implemented"
-    assert checked_method(OnnxruntimeBackend, "int8", None) == "dynamic"

@@ -13,13 +13,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import sweeprof
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.operators import STEP, GraphPositions, LayerProbes, changes_in, layers_around
+from sweeprof.backends.tensorflow.operators import GraphPositions, LayerProbes, layers_around
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.process_memory import Change
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.observations import Allocations
 
@@ -114,39 +112,6 @@ def test_the_usual_allocator_tells_too_little() -> None:
 def test_layers_with_the_names_that_keras_gives_them_have_what_they_allocate(told: Any) -> None:
     widths = dict(zip(("dense", "dense_1", "dense_2"), WIDTHS, strict=True))
     assert told["by layer"] == {ROOT: 0, **{path: 4 * 4096 * width for path, width in widths.items()}}
-
-
-def planes(*events: tuple[str, int, int, dict[str, Any]]) -> list[Any]:
-    """A plane of events: name, begin and duration in ps, and what each says."""
-    plane = xplane_pb2.XPlane(name="/host:CPU")
-    line = plane.lines.add(timestamp_ns=0)
-    for name, begin, duration, facts in events:
-        number = len(plane.event_metadata) + 1
-        plane.event_metadata[number].name = name
-        event = line.events.add(metadata_id=number, offset_ps=begin, duration_ps=duration)
-        for key, value in facts.items():
-            stat = event.stats.add(metadata_id=len(plane.stat_metadata) + 1)
-            plane.stat_metadata[stat.metadata_id].name = key
-            if isinstance(value, str):
-                stat.ref_value = len(plane.stat_metadata) + 1
-                plane.stat_metadata[stat.ref_value].name = value
-            else:
-                stat.int64_value = value
-    return [plane]
-
-
-def test_events_become_changes_in_the_order_of_time() -> None:
-    changes, begins, ends = changes_in(
-        planes(
-            ("MemoryDeallocation", 9_000, 0, {"requested_bytes": 7, "addr": 1}),
-            (STEP, 1_000, 10_000, {}),
-            ("MemoryAllocation", 5_000, 0, {"requested_bytes": 7, "addr": 1, "tf_op": "a/b/MatMul"}),
-            ("Other", 6_000, 0, {}),
-        ),
-        lambda operator: tuple(operator.split("/")[:-1]),
-    )
-    assert (begins, ends) == ([1], [11])
-    assert changes == [Change(5, 7, 1, ("a", "b")), Change(9, -7, 1, ("a", "b"))]
 
 
 def stacks(model: Any) -> tuple[Callable[[str], tuple[str, ...]], list[str]]:

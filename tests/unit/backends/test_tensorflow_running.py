@@ -305,14 +305,6 @@ def test_a_model_that_changes_settings_is_noticed() -> None:
     assert not any(text.startswith("threads") for text in found)
 
 
-def test_a_generation_is_a_gap() -> None:
-    names = ["generation/time_per_token", "generation/kv_cache_bytes", "compute/macs_decode", "layers/slowest_self_s"]
-    found = sweeprof.profile(convolving(), X, names, mode="generation", backend=TensorflowBackend(), protocol=SHORT)
-    for name in names:
-        assert found[name].value is None
-        assert "not measured: choose backend=torch" in str(found[name].reason)
-
-
 # A model in a caller's hands is left as it was found
 
 

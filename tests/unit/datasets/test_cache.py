@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -303,10 +302,3 @@ def test_processes_that_begin_together_decode_once(tmp_path: Path, home: Path) -
     printed = [process.communicate(timeout=120)[0] for process in running]
     assert printed == ["[[0.0, 0.0], [1.0, 1.0]]\n"] * 3
     assert len(list((tmp_path / "log").iterdir())) == 1
-
-
-def test_an_entry_is_described_in_plain_data(tmp_path: Path) -> None:
-    written(Cache(tmp_path, LIMIT), [{"a": np.ones(2)}])
-    described = json.loads((tmp_path / "entries" / "k" / "entry.json").read_text())
-    assert described["samples"] == 1
-    assert described["inputs"]["tree"] == {"mapping": [["a", {"file": "0.npy", "has_shapes": False}]]}

@@ -250,15 +250,6 @@ def test_what_holds_no_other_module_is_a_leaf() -> None:
 NAMES = [name for name, value in vars(compat).items() if isinstance(value, Metric)]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_convention_is_a_metric_with_a_definition(name: str) -> None:
-    info = convention(name).info
-    assert info.name == f"compat/{name}"
-    assert info.better is None
-    assert info.definition.endswith(".")
-    assert len(info.definition) <= 125
-
-
 def test_every_convention_is_in_the_golden_file() -> None:
     assert set(PEERS["lenet5"]) == set(NAMES)
     assert set(PEERS) == set(MODELS)

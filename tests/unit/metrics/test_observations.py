@@ -58,8 +58,6 @@ def measured(name: str, allocations: Allocations = INFERENCE, memory: Memory = M
     [
         ("memory/added_bytes", 640, {"total": 950}),
         ("memory/process_peak_bytes", 950, {"baseline": 100, "loaded": 200}),
-        ("memory/rss_peak_bytes", 950, None),
-        ("memory/rss_step_bytes", 700, None),
         ("memory/alloc_peak_bytes", 1200, {"layer": "b.conv", "steps": 3}),
         ("memory/allocated_per_step_bytes", 5000, None),
         ("memory/tensors_bytes", 31, {"parameter": 20, "input": 8, "other": 3}),
@@ -99,13 +97,6 @@ def test_a_driver_that_does_not_tell() -> None:
     found = measured("memory/cuda_process_peak_bytes", replace(INFERENCE, device=without))
     assert found.value is None
     assert "the driver does not tell" in str(found.reason)
-
-
-def test_the_set() -> None:
-    names = {one.metric.info.name for one in select(metric_set("memory"))}
-    assert {"memory/rss_peak_bytes", "memory/alloc_peak_bytes", "memory/cuda_reserved_peak_bytes"} <= names
-    for one in select(metric_set("memory")):
-        assert one.metric.info.definition.endswith(".")
 
 
 # The operators' metrics from a table written by hand, and reasons where there is none

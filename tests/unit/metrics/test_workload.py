@@ -138,14 +138,6 @@ def test_the_metric_is_work_over_the_time_of_a_step() -> None:
     assert "it is not known how much work a step does" in earlier.reason
 
 
-def test_what_a_record_has() -> None:
-    timing = Timing(1.0, 0, 1, (0.5,), workload=Workload("seconds of audio", 0.75))
-    assert Timing.from_dict(timing.to_dict()) == timing
-    earlier = timing.to_dict()
-    del earlier["workload"]
-    assert Timing.from_dict(earlier).workload is None
-
-
 def test_a_profiler_of_a_config_counts_the_batch() -> None:
     config = fake_config("dataset=auto", "batch_size=3", "protocol=quick", "metrics=latency")
     config["dataset"]["inputs"] = ModelInputs(
