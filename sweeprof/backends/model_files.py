@@ -441,83 +441,73 @@ class Converter(Generic[File]):
         held = HeldFolder(prefix) if self.kept is None or node is not None else self.kept.folder_of(model, prefix)
         file = self.given(model)
         if file is None and node is None:
-            file = plain._of_caller(model, inputs, channel_axis, held.path)
+            saved = plain.node_of(model, held.path)
+            file = plain._made(model, saved, inputs, channel_axis, lambda about: held.path / key_of({}, (), *about))
         elif file is None and node is not None:
             cache = cache_folder(self.NAME, self.cache) or held.path
-            file = plain._of_node(node, plain.signature(inputs, channel_axis), channel_axis, cache)
+            makers = self.PACKAGES
+            file = plain._made(None, node, inputs, channel_axis, lambda about: cache / key_of(node, makers, *about))
         assert file is not None
         if plain != self:
             file = self._lowered(file, channel_axis, held.path)
         yield file
 
-    def _of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
-        """Return the file of a caller's own model, made where it is not in the folder, which has files of this model only."""
-        signature, node, samples = self.signature(inputs, axis), self.node_of(model, folder), self.ranges(axis)
-        if node is not None:
-            entry = folder / key_of({}, (), *self._about(signature, axis, samples))
-            return self._by_child(request_for(node, signature, axis), samples, entry)
-        self.checked(model)
+    def _made(
+        self,
+        model: Any,
+        node: Mapping[str, object] | None,
+        inputs: Inputs,
+        axis: int | None,
+        entry_of: Callable[[tuple[object, ...]], Path],
+    ) -> File:
+        """Return the file for any batch size where there is one, else the one for such inputs; it is made where it is not there.
 
-        def made(wanted: Inputs, entry: Path) -> File:
+        Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
+        That there is none for any batch size is kept too, once the one for the single size is there.
+
+        Args:
+            model: a caller's own.
+            node: by which a child builds the model; None: it is converted in this process.
+            inputs: of the model.
+            axis: of the channels in the inputs.
+            entry_of: returns the folder of a file by what it depends on beside the model.
+        """
+        signature, samples = self.signature(inputs, axis), self.ranges(axis)
+
+        def made(wanted: Inputs) -> Any:
+            entry = folder_of(wanted)
+            if node is not None:
+                request = {"node": dict(node), "signature": to_json(wanted), "channel_axis": axis}
+                return self._by_child(request, samples, entry)
             if not (entry / FACTS).exists():
                 entry.mkdir(exist_ok=True)
                 try:
                     self.convert(self.copied(model), wanted, axis, samples, entry).write_facts()
                 except Exception as error:  # a converter may raise anything
                     self.failed(error).raise_as(self.refusal())
-            file: File = self.KIND.within(entry)
-            return file
+            return self.KIND.within(entry)
 
-        return self._first_fitting(made, signature, lambda about: folder / key_of({}, (), *about), axis, samples)
+        def folder_of(wanted: Inputs) -> Path:
+            return entry_of((self.VERSION, to_json(wanted), axis, self.settings(), digest_of(samples)))
 
-    def _of_node(self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path) -> File:
-        """Return the file of a model that is described, made where it is not in the cache."""
-        samples = self.ranges(axis)
-
-        def made(wanted: Inputs, entry: Path) -> File:
-            return self._by_child(request_for(node, wanted, axis), samples, entry)
-
-        return self._first_fitting(
-            made, signature, lambda about: cache / key_of(node, self.PACKAGES, *about), axis, samples
-        )
-
-    def _about(self, signature: Inputs, axis: int | None, samples: Samples) -> tuple[object, ...]:
-        """Return what a file depends on beside the model."""
-        return self.VERSION, to_json(signature), axis, self.settings(), digest_of(samples)
-
-    def _first_fitting(
-        self,
-        make: Callable[[Inputs, Path], File],
-        signature: Inputs,
-        entry_of: Callable[[tuple[object, ...]], Path],
-        axis: int | None,
-        samples: Samples,
-    ) -> File:
-        """Return the file for any batch size where there is one, else the one for the signature.
-
-        Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
-        That there is none for any batch size is kept too, once the one for the single size is there.
-        """
-
-        def entry(wanted: Inputs) -> Path:
-            return entry_of(self._about(wanted, axis, samples))
-
+        if node is None:
+            self.checked(model)
         example, refusal = varying(signature), None
-        note = entry(example) / REFUSED
+        note = folder_of(example) / REFUSED
         if self.ANY_BATCH and not note.exists():
             try:
-                found: Any = make(example, entry(example))
-                if found.batch in (None, batch_of(signature)):
-                    return found  # type: ignore[no-any-return]
+                file = made(example)
+                if file.batch in (None, batch_of(signature)):
+                    return file  # type: ignore[no-any-return]
             except Unsupported as error:
                 if example == signature:
                     raise
                 refusal = error
-        file = make(signature, entry(signature))
+        file = made(signature)
         if refusal is not None:
             note.parent.mkdir(parents=True, exist_ok=True)
             note.write_text(str(refusal), encoding="utf-8")
-        return file
+        return file  # type: ignore[no-any-return]
 
     def _lowered(self, file: File, axis: int | None, temporary: Path) -> File:
         """Return a file with fewer bits; it is kept beside the one that it is made of, a user's in ``temporary``."""
@@ -590,11 +580,6 @@ class Converter(Generic[File]):
             raise Unsupported("precision_method=static takes its ranges from samples, and there are none")
         positional, named = arrays(samples, axis)
         return {str(index): array for index, array in enumerate(positional)} | named
-
-
-def request_for(node: Mapping[str, object], signature: Inputs, axis: int | None) -> ChildRequest:
-    """Return the request to build and convert what a config node describes."""
-    return {"node": dict(node), "signature": to_json(signature), "channel_axis": axis}
 
 
 def digest_of(samples: Samples) -> str:

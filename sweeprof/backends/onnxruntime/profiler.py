@@ -62,27 +62,14 @@ WITH_BODIES = ("If", "Loop", "Scan")
 """Operators whose own nodes are events too, within theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedStep:
-    """One run of a session."""
-
-    nodes: tuple[Mapping[str, Any], ...]
-    """The events of the nodes that the graph itself has, in the order in which they ended."""
-    seconds: float
-
-
-def profiling(options: onnxruntime.SessionOptions, folder: Path) -> None:
-    """Set the options of a session that is to be profiled; the trace is written into ``folder`` when profiling ends."""
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "trace")
-
-
-def steps_of(content: bytes) -> Iterator[TracedStep]:
-    """Yield every step in a trace."""
+def steps_of(content: bytes) -> Iterator[tuple[Sequence[Mapping[str, Any]], float]]:
+    """Yield for every step in a trace the events of the nodes that the graph itself has, in the order in which they ended, and its
+    seconds.
+    """
     nodes: list[Mapping[str, Any]] = []
     for event in json.loads(content):
         if event.get("name") == STEP:
-            yield TracedStep(tuple(nodes), event["dur"] / 1e6)
+            yield nodes, event["dur"] / 1e6
             nodes = []
         elif event.get("cat") == "Node" and event["name"].endswith(NODE):
             if event["args"]["op_name"] in WITH_BODIES:  # its event comes after those of its body
@@ -181,7 +168,8 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
         optimised = Path(folder) / "optimised.onnx"
 
         def change(options: onnxruntime.SessionOptions) -> None:
-            profiling(options, Path(folder))
+            options.enable_profiling = True
+            options.profile_file_prefix = str(Path(folder) / "trace")
             options.optimized_model_filepath = str(optimised)
             external = "session.optimized_model_external_initializers"
             options.add_session_config_entry(f"{external}_file_name", "weights")
@@ -198,10 +186,10 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
         for name, value in batch.values.items():
             shapes[name] = value.shape if isinstance(value, np.ndarray) else tuple(value.shape())
         known = origins(read(model.file, (), shapes), list(graph.node))
-        for step in steps_of(content):
-            seen.seconds.append(step.seconds)
+        for events, seconds in steps_of(content):
+            seen.seconds.append(seconds)
             nodes = []
-            for event in step.nodes:
+            for event in events:
                 about = event["args"]
                 path, flops = known.get(event["name"].removesuffix(NODE), (ROOT, None))
                 allocated = int(about.get("mem_in_use_delta", about["output_size"]))
@@ -239,8 +227,12 @@ def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes
         begin = clock.now()
         for _ in range(MOST_ATTEMPTS):
             longest = protocol.max_s - (clock.now() - begin)
-            if kept and (longest <= 0 or _agree(kept)):
+            if kept and longest <= 0:
                 break
+            if kept:
+                plain_s, probed_s = zip(*kept, strict=True)
+                if disagreement(plain_s, [seconds - _added(kept) for seconds in probed_s]) is None:
+                    break
             kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
     cost = min(MOST_S, _added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
     inside, outside = INSIDE * cost, (1 - INSIDE) * cost
@@ -257,12 +249,6 @@ def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes
         probe_s={"inside": inside, "outside": outside},
         unmet=unmet,
     )
-
-
-def _agree(pairs: Sequence[StepPair]) -> bool:
-    """Return True if steps less what the profiler adds to them take as long as steps without it."""
-    plain, probed = zip(*pairs, strict=True)
-    return disagreement(plain, [seconds - _added(pairs) for seconds in probed]) is None
 
 
 def _added(pairs: Sequence[StepPair]) -> float:
