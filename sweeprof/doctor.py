@@ -155,9 +155,9 @@ def gpus(root: Path = environment.ROOT) -> Iterator[Finding]:
         yield known("GPUs", f"{number}", f"{gpu.model} ({gpu.uuid})")
         state = nvml.state_of(gpu.uuid)
         text = None
-        if "reason" not in state:
-            text = f"driver {state.get('driver')}, {state.get('power_limit_w')} W, up to {state.get('most_sm_mhz')} MHz"
-        yield known("GPUs", f"{number}: management library", text, state.get("reason", ""))
+        if state.reason is None:
+            text = f"driver {state.driver}, {state.power_limit_w} W, up to {state.most_sm_mhz} MHz"
+        yield known("GPUs", f"{number}: management library", text, state.reason or "")
     if not gpus:
         yield known("GPUs", "NVIDIA", None, "no driver lists any")
 

@@ -295,8 +295,38 @@ def in_turns(plain: Callable[[], T], probed: Callable[[], T]) -> Callable[[int],
     return pair
 
 
+def pairs_in_turns(
+    pair: Callable[[int], T],
+    clock: Clock,
+    samples: int,
+    seconds: float,
+    longest: float,
+    fewest: int = 1,
+    most: float = math.inf,
+) -> list[T]:
+    """Take pairs until there are enough.
+
+    Args:
+        pair: takes the pair of this number.
+        clock: of the steps.
+        samples: as many at least, and for so many ``seconds`` at least.
+        seconds: see there.
+        longest: seconds at most.
+        fewest: as many at least, however long they take.
+        most: as many at most.
+    """
+    begin = clock.now()
+    taken: list[T] = []
+    while len(taken) < most:
+        spent = clock.now() - begin
+        if len(taken) >= fewest and (spent >= longest or (len(taken) >= samples and spent >= seconds)):
+            break
+        taken.append(pair(len(taken)))
+    return taken
+
+
 def timed_in_turns(
-    pair: TakePair, calibrate: Callable[[], ProbeCost], now: Callable[[], float], protocol: Protocol, is_training: bool
+    pair: TakePair, calibrate: Callable[[], ProbeCost], clock: Clock, protocol: Protocol, is_training: bool
 ) -> LayerTimes:
     """Return the times of every call, of as many repeats as the protocol asks of a round.
 
@@ -306,28 +336,19 @@ def timed_in_turns(
     Args:
         pair: takes the pairs.
         calibrate: measures what a probe costs.
-        now: seconds since any fixed point.
+        clock: of the steps.
         protocol: how long to warm up and to measure.
         is_training: whether a step has a backward.
     """
     costs = [calibrate()]
-    begin = now()
-    warmup: Pairs = []
-    while len(warmup) < protocol.warmup_steps or (
-        now() - begin < min(protocol.warmup_s, protocol.max_s) and len(warmup) < MOST_REPEATS
-    ):
-        warmup.append(pair(len(warmup)))
+    fewest, most = protocol.warmup_steps, max(MOST_REPEATS, protocol.warmup_steps)
+    warmup = pairs_in_turns(pair, clock, 0, protocol.warmup_s, protocol.max_s, fewest, most)
     kept: Pairs = []
-    spent = 0.0
+    spent, most = 0.0, max(MOST_REPEATS, protocol.min_samples)
     while True:
-        begin, least = now(), len(kept) + protocol.min_samples
-        first = len(kept)
-        while len(kept) == first or (
-            (len(kept) < least or (now() - begin < protocol.min_s and len(kept) < first + MOST_REPEATS))
-            and now() - begin < protocol.max_s - spent
-        ):
-            kept.append(pair(len(kept) - first))
-        spent += now() - begin
+        begin, longest = clock.now(), protocol.max_s - spent
+        kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
+        spent += clock.now() - begin
         cost = ProbeCost(
             statistics.median(cost.inside for cost in costs),
             statistics.median(cost.outside for cost in costs),
@@ -481,36 +502,6 @@ def origin_of(nodes: Sequence[Operator], cost_of: Callable[[Operator], OperatorC
 
 StepPair = tuple[float, float]
 """Seconds of a step without the record and of one with it."""
-
-
-def pairs_in_turns(
-    pair: Callable[[int], StepPair],
-    clock: Clock,
-    samples: int,
-    seconds: float,
-    longest: float,
-    fewest: int = 1,
-    most: float = math.inf,
-) -> list[StepPair]:
-    """Take pairs until there are enough.
-
-    Args:
-        pair: takes the pair of this number.
-        clock: of the steps.
-        samples: as many at least, and for so many ``seconds`` at least.
-        seconds: see there.
-        longest: seconds at most.
-        fewest: as many at least, however long they take.
-        most: as many at most.
-    """
-    begin = clock.now()
-    taken: list[StepPair] = []
-    while len(taken) < most:
-        spent = clock.now() - begin
-        if len(taken) >= fewest and (spent >= longest or (len(taken) >= samples and spent >= seconds)):
-            break
-        taken.append(pair(len(taken)))
-    return taken
 
 
 def module_times(

@@ -7,18 +7,43 @@ Source: NVML API Reference Guide, https://docs.nvidia.com/deploy/nvml-api/
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from sweeprof.errors import Unsupported
-from sweeprof.results.record import Json, Warning
+from sweeprof.results.record import Json, Stored, Warning
 
 CUDA_DEVICES = ("cuda", "gpu")
 """Kinds of devices that are NVIDIA's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState(Stored):
+    """What times depend on; of a slice that of its whole GPU, but its own processes. None: NVML does not tell."""
+
+    driver: str | None = None
+    power_limit_w: float | None = None
+    power_w: float | None = None
+    celsius: int | None = None
+    sm_mhz: int | None = None
+    most_sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    held_back_by: tuple[str, ...] | None = None
+    """What holds the clocks down now."""
+    hot_s: float | None = None
+    """Seconds, since the driver was loaded, for which heat has held the clocks down."""
+    limited_s: float | None = None
+    """The same of the limit of power."""
+    processes: Mapping[int, int | None] | None = None
+    """Bytes of each process that computes on it, by its id; None: unknown."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why a field is None, by its name."""
+    reason: str | None = None
+    """Why nothing is known."""
 
 
 class Gpu:
@@ -114,13 +139,8 @@ class Gpu:
             percent: int = self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu
         return percent / 100
 
-    def state(self) -> Json:
-        """Return what times depend on; of a slice that of its whole GPU, but its own processes.
-
-        ``driver``, ``power_limit_w``, ``power_w``, ``celsius``, ``sm_mhz``, ``most_sm_mhz``, ``memory_mhz``; ``held_back_by``: what
-        holds the clocks down now; ``hot_s``, ``limited_s``: seconds, since the driver was loaded, for which heat and the limit of
-        power have done so; ``processes``: bytes by process id. ``reasons`` has the names of those that NVML does not tell.
-        """
+    def state(self) -> GpuState:
+        """Return what times depend on."""
         nvml, whole = self._nvml, self._whole
         readings: dict[str, Callable[[], object]] = {
             "driver": lambda: str(nvml.nvmlSystemGetDriverVersion()),
@@ -139,15 +159,15 @@ class Gpu:
             ),
             "processes": self.processes,
         }
-        state: Json = {}
-        reasons: Json = {}
+        values: dict[str, Any] = {}
+        reasons: dict[str, str] = {}
         for name, read in readings.items():
             try:
                 with self._errors():
-                    state[name] = read()
+                    values[name] = read()
             except Unsupported as error:
                 reasons[name] = str(error)
-        return {**state, "reasons": reasons}
+        return GpuState(**values, reasons=reasons)
 
 
 REASONS = {
@@ -164,20 +184,20 @@ SLOWER = 0.9
 """Share of the highest clock below which a clock that changes is worth a warning."""
 
 
-def _reasons(bits: int) -> list[str]:
-    return list(dict.fromkeys(text for bit, text in REASONS.items() if bits & bit))
+def _reasons(bits: int) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for bit, text in REASONS.items() if bits & bit))
 
 
-def state_of(name: str) -> Json:
-    """Return :meth:`Gpu.state`, or ``{"reason": …}`` where there is none."""
+def state_of(name: str) -> GpuState:
+    """Return :meth:`Gpu.state`, or the reason why there is none."""
     try:
         with closing(Gpu(name)) as gpu:
             return gpu.state()
     except Unsupported as error:
-        return {"reason": str(error)}
+        return GpuState(reason=str(error))
 
 
-def others_of(before: Json, after: Json, own: Collection[int]) -> list[Json]:
+def others_of(before: GpuState, after: GpuState, own: Collection[int]) -> list[Json]:
     """Return the processes ``{pid, bytes}`` but those of the sweep that computed on the GPU when a trial began or ended.
 
     Args:
@@ -186,13 +206,13 @@ def others_of(before: Json, after: Json, own: Collection[int]) -> list[Json]:
         own: ids of this process and of the sweep's others. In a container NVML knows processes by other ids: what computes only
             at the end is then taken for this process.
     """
-    first, last = before.get("processes", {}), after.get("processes", {})
+    first, last = dict(before.processes or {}), dict(after.processes or {})
     if os.getpid() not in last:
         own = last.keys() - first.keys()
     return [{"pid": pid, "bytes": size} for pid, size in {**first, **last}.items() if pid not in own]
 
 
-def trial_warnings(before: Json, after: Json, others: Sequence[Json], seconds: float) -> list[Warning]:
+def trial_warnings(before: GpuState, after: GpuState, others: Sequence[Json], seconds: float) -> list[Warning]:
     """Return what speaks against the times of a trial.
 
     Args:
@@ -202,19 +222,22 @@ def trial_warnings(before: Json, after: Json, others: Sequence[Json], seconds: f
         seconds: that the trial took.
     """
     warnings = []
-    reasons = list(after.get("held_back_by", ()))
-    for name, reason in (("hot_s", "heat"), ("limited_s", "the limit of power")):
-        if after.get(name, 0.0) - before.get(name, math.inf) > HELD_BACK * seconds:
+    reasons = list(after.held_back_by or ())
+    for first, last, reason in (
+        (before.hot_s, after.hot_s, "heat"),
+        (before.limited_s, after.limited_s, "the limit of power"),
+    ):
+        if first is not None and last is not None and last - first > HELD_BACK * seconds:
             reasons.append(reason)
     if reasons:
         text = f"the GPU's clock was held down by {' and '.join(dict.fromkeys(reasons))}"
-        if "celsius" in after:
-            text += f", at {after['celsius']} °C"
+        if after.celsius is not None:
+            text += f", at {after.celsius} °C"
         advice = "cool the GPU, or measure at a clock that it can keep: sudo nvidia-smi --lock-gpu-clocks=MHZ"
         warnings.append(Warning("gpu_throttled", text, advice))
-    clock, most = after.get("sm_mhz"), after.get("most_sm_mhz")
-    if not reasons and clock is not None and most is not None and before.get("sm_mhz") != clock < SLOWER * most:
-        text = f"the GPU's clock changed from {before.get('sm_mhz')} to {clock} MHz, and can be {most}"
+    clock, most = after.sm_mhz, after.most_sm_mhz
+    if not reasons and clock is not None and most is not None and before.sm_mhz != clock < SLOWER * most:
+        text = f"the GPU's clock changed from {before.sm_mhz} to {clock} MHz, and can be {most}"
         warnings.append(Warning("gpu_clocks", text, f"fix it: sudo nvidia-smi --lock-gpu-clocks={clock}"))
     if others:
         pids = ", ".join(str(process["pid"]) for process in others)

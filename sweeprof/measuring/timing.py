@@ -313,40 +313,49 @@ def measure(
     trace_s = None if trace is None else lasting(trace, 1, clock)
     first_step = (trace_s or 0.0) + lasting(step, 1, clock)
     warmup_steps = _warm_up(step, protocol, clock)
-    samples: list[float] = []
-    turns: list[int] = []
-    spreads: list[float] = []
-    elapsed = 0.0
-    unmet: tuple[str, ...] = ("samples",)  # once all conditions are met, it stays empty
     gc.collect()
     with without_collection():
         loops, sample_s = _calibrate(step, protocol, clock)
         wanted_s = participant.ready(sample_s)
         loops *= max(1, round(wanted_s / sample_s)) if sample_s > 0 else 1
-        while (turn := participant.take()) is not None:
+
+        def take_sample() -> float:
             if participant.interleaved_run:
                 step()  # it is in no sample: what ran since the last one has taken the caches
-            lasted = lasting(step, loops, clock)
-            elapsed += lasted
-            samples.append(lasted / loops)
-            turns.append(turn)
-            if protocol.target_spread is not None and len(samples) >= protocol.min_samples:
-                spreads.append(spread(samples))
-            if unmet:
-                unmet = _unmet(samples, spreads, elapsed, protocol)
-            state: State = "going" if unmet else "met"
-            participant.leave("spent" if elapsed >= protocol.max_s else state)
+            return lasting(step, loops, clock)
+
+        samples, unmet, run = _samples(take_sample, loops, protocol, participant)
+    warnings = tuple(timing_warnings(samples, loops, unmet, protocol.max_s, clock.resolution))
+    return Timing(first_step, warmup_steps, loops, samples, unmet, warnings, interleaved_run=run, trace_s=trace_s)
+
+
+def _samples(
+    take_sample: Callable[[], float], loops: int, protocol: Protocol, participant: Participant
+) -> tuple[tuple[float, ...], tuple[str, ...], InterleavedRun | None]:
+    """Return seconds per step for each sample, the conditions of the protocol that were not met, and the run with its turns.
+
+    Args:
+        take_sample: returns the seconds of a sample.
+        loops: steps per sample.
+    """
+    samples: list[float] = []
+    turns: list[int] = []
+    spreads: list[float] = []
+    elapsed = 0.0
+    unmet: tuple[str, ...] = ("samples",)  # once all conditions are met, it stays empty
+    while (turn := participant.take()) is not None:
+        lasted = take_sample()
+        elapsed += lasted
+        samples.append(lasted / loops)
+        turns.append(turn)
+        if protocol.target_spread is not None and len(samples) >= protocol.min_samples:
+            spreads.append(spread(samples))
+        if unmet:
+            unmet = _unmet(samples, spreads, elapsed, protocol)
+        state: State = "going" if unmet else "met"
+        participant.leave("spent" if elapsed >= protocol.max_s else state)
     run = participant.interleaved_run
-    return Timing(
-        first_step,
-        warmup_steps,
-        loops,
-        tuple(samples),
-        unmet,
-        tuple(timing_warnings(samples, loops, unmet, protocol.max_s, clock.resolution)),
-        interleaved_run=None if run is None else replace(run, turns=tuple(turns)),
-        trace_s=trace_s,
-    )
+    return tuple(samples), unmet, None if run is None else replace(run, turns=tuple(turns))
 
 
 class DeviceClock(Clock, TypingProtocol):
@@ -524,33 +533,27 @@ def measure_command(
     """
     participant = participant or Alone()
     first = run(True)
-    warmup_steps, warmed_s, elapsed = 0, 0.0, 0.0
+    warmup_steps, warmed_s = 0, 0.0
     runs: list[CommandRun] = []
-    turns: list[int] = []
-    spreads: list[float] = []
-    unmet: tuple[str, ...] = ("samples",)
+    interleaved_run: InterleavedRun | None = None
     is_long = first.wall_s >= protocol.max_s
     if is_long and participant.interleaved_run is None:
         runs.append(first)
-        unmet = _unmet([first.wall_s], [], first.wall_s, protocol)
+        times: tuple[float, ...] = (first.wall_s,)
+        unmet = _unmet(times, [], first.wall_s, protocol)
     else:
         while not is_long and (warmup_steps < protocol.warmup_steps or warmed_s < protocol.warmup_s):
             warmed_s += run(False).wall_s
             warmup_steps += 1
             if warmed_s >= protocol.max_s:
                 break
-        participant.ready(first.wall_s)
-        while (turn := participant.take()) is not None:
+
+        def take_sample() -> float:
             runs.append(run(False))
-            elapsed += runs[-1].wall_s
-            turns.append(turn)
-            samples = [one.wall_s for one in runs]
-            if protocol.target_spread is not None and len(samples) >= protocol.min_samples:
-                spreads.append(spread(samples))
-            if unmet:
-                unmet = _unmet(samples, spreads, elapsed, protocol)
-            state: State = "going" if unmet else "met"
-            participant.leave("spent" if elapsed >= protocol.max_s else state)
+            return runs[-1].wall_s
+
+        participant.ready(first.wall_s)
+        times, unmet, interleaved_run = _samples(take_sample, 1, protocol, participant)
     reported: dict[str, tuple[float, ...]] = {}
     missing: dict[str, str] = {}
     for number, one in enumerate(runs, 1):
@@ -558,16 +561,14 @@ def measure_command(
             missing.setdefault(name, f"run {number}: {reason}")
         for name, values in one.reported.items():
             reported[name] = (*reported.get(name, ()), *values)
-    interleaved_run = participant.interleaved_run
-    times = [one.wall_s for one in runs]
     return Timing(
         first.wall_s,
         warmup_steps,
         1,
-        tuple(times),
+        times,
         unmet,
         tuple(timing_warnings(times, 1, unmet, protocol.max_s, resolution)),
-        interleaved_run=None if interleaved_run is None else replace(interleaved_run, turns=tuple(turns)),
+        interleaved_run=interleaved_run,
         command=CommandRuns(
             tuple(one.user_s for one in runs),
             tuple(one.system_s for one in runs),
@@ -618,7 +619,7 @@ def _calibrate(step: Callable[[], object], protocol: Protocol, clock: Clock) -> 
     return loops, lasted
 
 
-def _unmet(samples: list[float], spreads: list[float], elapsed: float, protocol: Protocol) -> tuple[str, ...]:
+def _unmet(samples: Sequence[float], spreads: list[float], elapsed: float, protocol: Protocol) -> tuple[str, ...]:
     """Return the conditions of the protocol that are not met yet."""
     unmet = []
     if len(samples) < protocol.min_samples:

@@ -94,11 +94,20 @@ class Energy(Stored):
         return (self.watts - self.idle_watts) * self.seconds / self.steps
 
 
-@contextmanager
-def counters(device: str) -> Iterator[tuple[list[Counter], str | None, Callable[[], float] | None]]:
-    """Within the context: the counters of this host's processors and of the GPU that ``device`` names, if it is one.
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """What is read while a model runs."""
 
-    With them come the reason why the processors are not among them, None if they are, and what returns the utilization of the GPU.
+    counters: list[Counter]
+    no_processor: str | None = None
+    """As of :class:`Energy`."""
+    utilization: Callable[[], float] | None = None
+    """Reads that of the GPU; None: the model runs on none."""
+
+
+@contextmanager
+def meters_of(device: str) -> Iterator[Meters]:
+    """Within the context: the counters of this host's processors and of the GPU that ``device`` names, if it is one.
 
     Raises:
         Unsupported: what the model runs on has no counter, with the reason.
@@ -108,7 +117,7 @@ def counters(device: str) -> Iterator[tuple[list[Counter], str | None, Callable[
         raise Unsupported(f"{device}: only the energy of CPUs and of NVIDIA GPUs is read")
     powercap = Path(os.environ.get(POWERCAP) or "/sys/class/powercap")
     if kind == "cpu":
-        yield rapl_counters(powercap), None, None
+        yield Meters(rapl_counters(powercap))
         return
     with closing(Gpu(device)) as gpu:
         found, reason = [Counter(f"{GPU_COUNTER} {gpu.token}", gpu.joules, NVML_UPDATE_S)], None
@@ -116,7 +125,7 @@ def counters(device: str) -> Iterator[tuple[list[Counter], str | None, Callable[
             found += rapl_counters(powercap)
         except Unsupported as error:
             reason = str(error)
-        yield found, reason, gpu.utilization
+        yield Meters(found, reason, gpu.utilization)
 
 
 def rapl_counters(powercap: Path) -> list[Counter]:
@@ -155,40 +164,42 @@ def _rapl_counter(zone: Path, name: str) -> Counter:
 
 def measured(
     step: Callable[[], object],
-    meters: Sequence[Counter],
+    meters: Meters,
     least_s: float,
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
-    utilization: Callable[[], float] | None = None,
 ) -> Energy:
     """Return the energy of repeated steps, between two halves of idle time that last as long together.
 
     Args:
         step: returns when its work is done.
-        meters: the counters to read.
+        meters: the counters to read, and twice a second the utilization.
         least_s: the shortest duration, longer where a counter is updated seldom.
-        utilization: reads that of a GPU, which is done twice a second; None: there is none.
         now: a clock in seconds.
         sleep: waits for so many seconds.
     """
-    duration = max(least_s, UPDATES * max(meter.update_s for meter in meters))
-    idle_seconds, idle_joules = 0.0, dict.fromkeys((meter.name for meter in meters), 0.0)
+    counters, utilization = meters.counters, meters.utilization
+    duration = max(least_s, UPDATES * max(counter.update_s for counter in counters))
+    idle_seconds, idle_joules = 0.0, dict.fromkeys((counter.name for counter in counters), 0.0)
 
     def idle() -> None:
         nonlocal idle_seconds
-        begin, opened = now(), _read(meters)
+        begin, opened = now(), _read(counters)
         sleep(duration / 2)
-        for name, joules in _read(meters).items():
+        for name, joules in _read(counters).items():
             idle_joules[name] += joules - opened[name]
         idle_seconds += now() - begin
 
     idle()
-    begin, opened, steps = now(), _read(meters), 0
+    begin, opened, steps = now(), _read(counters), 0
     busy: list[float] = []
     while True:
         step()
         steps += 1
-        values, ended = _read(meters), now()  # after each step, so that a counter starts again once at most in between
+        values, ended = (
+            _read(counters),
+            now(),
+        )  # after each step, so that a counter starts again once at most in between
         if utilization is not None and ended - begin >= UTILIZATION_S * (len(busy) + 1):
             try:
                 busy.append(utilization())
@@ -198,19 +209,19 @@ def measured(
             break
     idle()
     joules = {name: values[name] - opened[name] for name in values}
-    found = Energy(steps, ended - begin, joules, idle_seconds, idle_joules)
-    return replace(found, utilization=statistics.fmean(busy) if busy else None)
+    mean_busy = statistics.fmean(busy) if busy else None
+    return Energy(steps, ended - begin, joules, idle_seconds, idle_joules, meters.no_processor, mean_busy)
 
 
-def _read(meters: Sequence[Counter]) -> dict[str, float]:
-    return {meter.name: meter.joules() for meter in meters}
+def _read(counters: Sequence[Counter]) -> dict[str, float]:
+    return {counter.name: counter.joules() for counter in counters}
 
 
 def run(session: Session, _: Backend) -> Energy:
     """Return the energy of steps that last as long as a round of timing, after as much warming up."""
     protocol = session.protocol
     with (
-        counters(session.device_name()) as (meters, no_processor, utilization),  # before a model is loaded for nothing
+        meters_of(session.device_name()) as meters,  # before a model is loaded for nothing
         session.working() as (model, work),
         whole_step(session, model, work) as step,
     ):
@@ -219,9 +230,9 @@ def run(session: Session, _: Backend) -> Energy:
         while steps < protocol.warmup_steps or clock.now() - begin < protocol.warmup_s:
             step()
             steps += 1
-        found = measured(step, meters, protocol.min_s, utilization=utilization)
+        found = measured(step, meters, protocol.min_s)
     new_tokens = session.generation_config.new_tokens if session.mode == "generation" else None
-    return replace(found, no_processor=no_processor, new_tokens=new_tokens)
+    return replace(found, new_tokens=new_tokens)
 
 
 PASS = Pass(name="energy", order=127, run=run, read=Energy.from_dict, kind="once", is_exclusive=True)

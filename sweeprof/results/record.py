@@ -140,6 +140,15 @@ class Processor(TypedDict, total=False):
     available: int | None
 
 
+class TrialGpu(TypedDict, total=False):
+    """A trial's GPU, and its states when the trial began and ended, as of :class:`sweeprof.measuring.nvml.GpuState`."""
+
+    driver: str | None
+    power_limit_w: float | None
+    before: Json
+    after: Json
+
+
 class Environment(TypedDict, total=False):
     """The parts of an environment that readers look into; others are shown as they are, or not at all."""
 

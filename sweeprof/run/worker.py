@@ -27,7 +27,7 @@ from sweeprof.results import environment
 from sweeprof.results.compared_rows import warnings_of
 from sweeprof.results.environment import load
 from sweeprof.results.files import write_bytes
-from sweeprof.results.record import Json, Record, Status, Warning
+from sweeprof.results.record import Json, Record, Status, TrialGpu, Warning
 from sweeprof.run.interleave import InterleavedParticipant, Request, joined
 from sweeprof.run.trial_limits import excess_reason, shared_bytes
 from sweeprof.storage import Folder
@@ -176,13 +176,11 @@ class Interference:
         others = nvml.others_of(before, after, own)
         warnings += nvml.trial_warnings(before, after, others, ran[1] - ran[0])
         seen["gpu"] = {"processes": others}
-        if "processes" not in after:
-            reason = after.get("reason") or after["reasons"]["processes"]
-            seen["gpu"] = {"processes": None, "reason": reason}
-        gpu = {**self._environment.get("gpu", {}), "before": before, "after": after}
-        for name in ("driver", "power_limit_w"):
-            gpu[name] = after.get(name)
-        return {"ran": ran, "others": seen, "gpu": gpu}, warnings
+        if after.processes is None:
+            seen["gpu"] = {"processes": None, "reason": after.reason or after.reasons["processes"]}
+        gpu: TrialGpu = {"driver": after.driver, "power_limit_w": after.power_limit_w}
+        gpu |= {"before": before.to_dict(), "after": after.to_dict()}
+        return {"ran": ran, "others": seen, "gpu": {**self._environment.get("gpu", {}), **gpu}}, warnings
 
 
 def _plain(found: PassResult) -> Json:

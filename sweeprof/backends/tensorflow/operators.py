@@ -511,7 +511,7 @@ def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> Layer
             return Turn(_seconds(timed.begin, timed.turned), _seconds(timed.turned, timed.end), step)
 
         calibrate = partial(calibrated, is_eager, task.trains)
-        return timed_in_turns(in_turns(plain, probed), calibrate, model.clock().now, protocol, task.trains)
+        return timed_in_turns(in_turns(plain, probed), calibrate, model.clock(), protocol, task.trains)
 
 
 def _seconds(begin: int, end: int) -> float:

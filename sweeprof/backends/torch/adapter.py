@@ -29,7 +29,6 @@ from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
-    CompileOptions,
     EventClock,
     TorchModel,
     TorchVariant,
@@ -160,8 +159,8 @@ class TorchBackend(Backend):
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
         variant = self._variant()
-        settings = {name: getattr(self, name) for name in ("compile", *_COMPILE_OPTIONS)}
-        reason = uncompilable_reason(settings, torch.device(device).type)
+        settings = {f"compile_{name}": value for name, value in variant.compile_settings.items()}
+        reason = uncompilable_reason({"compile": self.compile, **settings}, torch.device(device).type)
         kinds = self.precision_devices.get(str(self.precision), ())
         reason = reason or elsewhere_reason(self.precision, device, kinds)
         if reason is not None:
@@ -186,8 +185,8 @@ class TorchBackend(Backend):
     def _variant(self) -> TorchVariant:
         method = checked_method(type(self), self.precision, self.precision_method)
         compiler: Compiler | None = "inductor" if self.compile is True else self.compile or None
-        options = CompileOptions(self.compile_mode, self.compile_dynamic, self.compile_fullgraph)
-        return TorchVariant(self.precision, self.channels_last, compiler, method, options)
+        settings = {"mode": self.compile_mode, "dynamic": self.compile_dynamic, "fullgraph": self.compile_fullgraph}
+        return TorchVariant(self.precision, self.channels_last, compiler, method, settings)
 
     def _counted(self, build: Build, inputs: Inputs) -> tuple[Build, Inputs]:
         """Return what is counted: compiling, quantizing and autocast change the kernels, not the computation."""
@@ -292,9 +291,6 @@ class TorchBackend(Backend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-_COMPILE_OPTIONS = ("compile_mode", "compile_dynamic", "compile_fullgraph")
 
 
 def _made(variant: TorchVariant, build: Build, as_shapes: bool = False) -> torch.nn.Module:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -559,65 +559,57 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     Raises:
         Exception: whatever the forward raised.
     """
-    count = partial(_counted_forward, module, inputs, formulas, method, modes, constants, skips_branches, recorders)
+    on_shapes = not method.startswith(FOR_REAL)
+    tensors = tensors_among(modules_of(module))
+    protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
+
+    def count() -> LayerTable:
+        tried = modes or (MODES if on_shapes else UNTIED_MODES)
+        while True:
+            had_compiler = has_compiler()
+            called = with_own_state(inputs)
+            given = tensors_in((called.args, called.kwargs))
+            sites = CallSites(paths_of(module), formulas)
+            live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
+            mode = CountingMode(
+                sites, live, formulas, on_shapes, protected, constants=constants, skips_branches=skips_branches
+            )
+            recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
+            mode.recorder = recorder
+            restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=tensors)
+            following = mode.following_threads(tried[0])
+            outputs = None
+            watch = AutogradWatch()
+            try:
+                with restored, tried[0](), watch, slow_paths(), sites.tracking(), following, mode:
+                    outputs = finished(called.call(module))
+                further = further_modes(tried, watch, None)
+            except FormulaFailed:
+                raise
+            except Exception as error:
+                further = further_modes(tried, watch, error)
+                if not further:
+                    raise
+            if not further and has_compiler() == had_compiler:
+                break
+            tried = further or tried
+        if recorder is not None and recorders is not None:
+            recorder.returned(outputs)
+            recorders.append(recorder)
+        del outputs
+        return LayerTable(
+            rows=rows_of(sites),
+            uncovered=sites.uncovered,
+            method=method,
+            operator_calls=mode.operator_calls,
+            liveness=live.result(sum(stored_size(tensor)[1] for tensor in given)),
+            excluded=outermost(sites.excluded),
+        )
+
     try:
         return seen_whole("counting", count)
     except UnseenOperators as unseen:
         return _weights_of(module, str(unseen), formulas)
-
-
-def _counted_forward(  # noqa: PLR0913, PLR0917  # as count_forward
-    module: torch.nn.Module,
-    inputs: Inputs,
-    formulas: Formulas,
-    method: str,
-    modes: Sequence[GradientMode],
-    constants: int,
-    skips_branches: bool,
-    recorders: list[GraphRecorder] | None,
-) -> LayerTable:
-    on_shapes = not method.startswith(FOR_REAL)
-    modes = modes or (MODES if on_shapes else UNTIED_MODES)
-    had_compiler = has_compiler()
-    called = with_own_state(inputs)
-    given = tensors_in((called.args, called.kwargs))
-    sites = CallSites(paths_of(module), formulas)
-    tensors = tensors_among(sites.paths)
-    protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
-    live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
-    recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
-    mode = CountingMode(sites, live, formulas, on_shapes, protected, constants=constants, skips_branches=skips_branches)
-    mode.recorder = recorder
-    restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=tensors)
-    following = mode.following_threads(modes[0])
-    outputs = None
-    watch = AutogradWatch()
-    try:
-        with restored, modes[0](), watch, slow_paths(), sites.tracking(), following, mode:
-            outputs = finished(called.call(module))
-        further = further_modes(modes, watch, None)
-    except FormulaFailed:
-        raise
-    except Exception as error:
-        further = further_modes(modes, watch, error)
-        if not further:
-            raise
-    if further or has_compiler() != had_compiler:
-        del outputs
-        modes = further or modes
-        return _counted_forward(module, inputs, formulas, method, modes, constants, skips_branches, recorders)
-    if recorder is not None and recorders is not None:
-        recorder.returned(outputs)
-        recorders.append(recorder)
-    del outputs
-    return LayerTable(
-        rows=rows_of(sites),
-        uncovered=sites.uncovered,
-        method=method,
-        operator_calls=mode.operator_calls,
-        liveness=live.result(sum(stored_size(tensor)[1] for tensor in given)),
-        excluded=outermost(sites.excluded),
-    )
 
 
 def has_compiler() -> bool:

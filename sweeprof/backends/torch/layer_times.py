@@ -353,7 +353,7 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
 
         pairs = in_turns(partial(_turn, steps, clock), probed)
         calibrate = partial(calibrated, clock, model.device, with_backward=is_training)
-        times = timed_in_turns(pairs, calibrate, clock.now, protocol, is_training)
+        times = timed_in_turns(pairs, calibrate, clock, protocol, is_training)
     if probes.gap is not None:
         raise Unsupported(probes.gap)
     if len(times.calls) < 2:

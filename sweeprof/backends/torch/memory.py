@@ -53,20 +53,7 @@ from sweeprof.results.layer_times import is_below
 from sweeprof.results.observations import Allocations, Kind, Lines, TensorRow, largest_first
 
 
-class Meter:
-    """Reads a device's own figures around the steps; the host has none beside the allocations themselves."""
-
-    def begin(self) -> None:
-        """Note the figures before the first step."""
-
-    def stepped(self) -> None:
-        """Note the figures after a step."""
-
-    def result(self) -> dict[str, int]:
-        return {}
-
-
-class AcceleratorMeter(Meter):
+class AcceleratorMeter:
     """The peaks of an accelerator's allocator, and after each step the memory of this process and of the whole device.
 
     Args:
@@ -83,11 +70,13 @@ class AcceleratorMeter(Meter):
         self._seen: dict[str, list[int]] = {"process_peak_bytes": [], "device_peak_bytes": []}
 
     def begin(self) -> None:
+        """Note the figures before the first step."""
         self._allocator.synchronize(self._device)
         self._allocator.reset_peak_memory_stats(self._device)
         self._pre = self._allocator.memory_allocated(self._device)
 
     def stepped(self) -> None:
+        """Note the figures after a step."""
         self._allocator.synchronize(self._device)
         free, total = self._allocator.get_memory_info(self._device)
         self._seen["device_peak_bytes"].append(total - free)
@@ -105,11 +94,14 @@ class AcceleratorMeter(Meter):
         }
 
 
-def meter_of(model: TorchModel, work: Work) -> Meter:
-    """Return the meter of the model's device, which does not count the copies of the caller's arguments that are there already."""
+def meter_of(model: TorchModel, work: Work) -> AcceleratorMeter | None:
+    """Return the meter of the model's device, which does not count the copies of the caller's arguments that are there already.
+
+    None on the host, which has no figures beside the allocations themselves.
+    """
     device = model.device
     if device.type == "cpu":
-        return Meter()
+        return None
     allocator, copied = allocator_of(device), 0
     if work.given is not None:
         given = tensors_in((work.given.args, work.given.kwargs))
@@ -163,7 +155,8 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     ):
         gc.collect()
         before = storages()
-        meter.begin()
+        if meter is not None:
+            meter.begin()
         with (
             snapshot_of(model.device) as files,
             torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler,
@@ -171,11 +164,12 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
             for _ in range(STEPS):
                 with RecordFunction(STEP):
                     steps.whole()
-                meter.stepped()
+                if meter is not None:
+                    meter.stepped()
                 gc.collect(0)  # cycles that the step left; what is older has been collected
         optimizer = None if steps.training is None else steps.training.optimizer
         tensors = live_tensors(model.native, optimizer, (work.batch, work.targets), before)
-        device = meter.result()
+        device = {} if meter is None else meter.result()
     roots = profiler.profiler.kineto_results.experimental_event_tree()
     changes, begins, ends = _followed(roots, model.device.type)
     if model.device.type != "cpu" and not any(change.bytes for change in changes):

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
@@ -34,7 +34,6 @@ from torch.nn.utils.rnn import PackedSequence
 from sweeprof.backends import (
     AnyArray,
     Build,
-    CompileMode,
     Compiler,
     HostOutputs,
     LoadedModel,
@@ -300,18 +299,6 @@ PRECISIONS: dict[str, torch.dtype] = {
 
 
 @dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """Arguments of ``torch.compile``."""
-
-    mode: CompileMode | None = None
-    dynamic: bool | None = None
-    fullgraph: bool = False
-
-
-DEFAULT_OPTIONS = CompileOptions()
-
-
-@dataclass(frozen=True, slots=True)
 class TorchVariant:
     """The precision and layout in which a module runs, and whether it is compiled."""
 
@@ -323,8 +310,8 @@ class TorchVariant:
     """What ``torch.compile`` generates kernels with; None: it is not compiled."""
     method: str | None = None
     """``autocast``: parameters stay in 32 bits; ``torchao``: they are quantized; None: they are converted."""
-    options: CompileOptions = DEFAULT_OPTIONS
-    """How the compiler works."""
+    compile_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of ``torch.compile``; only inductor has modes."""
 
     @property
     def is_quantized(self) -> bool:
@@ -369,7 +356,7 @@ class TorchVariant:
             _autocast(module, PRECISIONS[self.precision])
         if self.compiler is None:
             return module
-        return compiled(module, self.compiler, self.peak_dtype, self.options)
+        return compiled(module, self.compiler, self.peak_dtype, self.compile_settings)
 
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
@@ -542,7 +529,7 @@ class TorchModel(LoadedModel):
             forward = partial(self.native, *batch.args, **batch.kwargs)
         else:
             forward = partial(batch.forward, self.native, *batch.args, **batch.kwargs)
-        if self.variant.options.fullgraph:
+        if self.variant.compile_settings.get("fullgraph"):
             return partial(_as_one_graph, forward)
         return forward
 
@@ -922,13 +909,13 @@ def compiled(
     module: torch.nn.Module,
     compiler: Compiler,
     dtype: torch.dtype | None = None,
-    chosen: CompileOptions = DEFAULT_OPTIONS,
+    compile_settings: Mapping[str, Any] | None = None,
 ) -> torch.nn.Module:
     """Return the module as a compiler runs it; what it cannot compile is never run by another one instead.
 
     Args:
         dtype: that of most of the computation; None: single precision.
-        chosen: further arguments of ``torch.compile``; only inductor has modes.
+        compile_settings: as of :class:`TorchVariant`.
 
     Raises:
         Unsupported: it is not installed, or lacks what it needs on this host.
@@ -950,15 +937,8 @@ def compiled(
             settings["INFERENCE_PRECISION_HINT"] = "f32"
         # Without aot_autograd, OpenVINO traces in a way that torch 2.13 rejects.
         options = {"device": "CPU", "aot_autograd": True, "config": settings}
-    made: torch.nn.Module = torch.compile(  # type: ignore[assignment]
-        module,
-        backend=compiler,
-        options=options or None,
-        mode=chosen.mode,
-        dynamic=chosen.dynamic,
-        fullgraph=chosen.fullgraph,
-    )
-    return made
+    made: Any = torch.compile(module, backend=compiler, options=options or None, **(compile_settings or {}))
+    return made  # type: ignore[no-any-return]
 
 
 def _prepare_openvino() -> None:

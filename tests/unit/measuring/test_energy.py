@@ -18,7 +18,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.metrics.memory import per_sample, per_step, per_token, power, utilization
 from sweeprof.metrics.metric import Estimate, Missing
 from sweeprof.passes import energy as energy_pass
-from sweeprof.passes.energy import POWERCAP, Counter, Energy, counters, measured, rapl_counters
+from sweeprof.passes.energy import POWERCAP, Counter, Energy, Meters, measured, meters_of, rapl_counters
 from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Protocol
@@ -92,7 +92,7 @@ class Machine:
 
 def test_idle_power_is_subtracted() -> None:
     machine = Machine()
-    meters = [Counter("package-0", lambda: machine.joules, update_s=0.001)]
+    meters = Meters([Counter("package-0", lambda: machine.joules, update_s=0.001)])
     found = measured(machine.step, meters, 0.5, lambda: machine.now, machine.sleep)
     assert found.steps == 25
     assert [found.seconds, found.idle_seconds] == pytest.approx([0.5, 0.5])
@@ -106,9 +106,8 @@ def test_idle_power_is_subtracted() -> None:
 
 def test_a_counter_that_is_updated_seldom_is_read_for_longer() -> None:
     machine = Machine()
-    found = measured(
-        machine.step, [Counter("GPU 0", lambda: machine.joules, 0.1)], 0.5, lambda: machine.now, machine.sleep
-    )
+    meters = Meters([Counter("GPU 0", lambda: machine.joules, 0.1)])
+    found = measured(machine.step, meters, 0.5, lambda: machine.now, machine.sleep)
     assert found.seconds >= 10
     assert found.idle_seconds >= 10
 
@@ -180,36 +179,41 @@ def test_the_counter_is_that_of_the_visible_gpu(
 ) -> None:
     with_gpu(monkeypatch, tmp_path, "no processors")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with counters(device) as ((counter,), no_processor, utilization):
+    with meters_of(device) as meters:
+        (counter,) = meters.counters
         assert counter.name == name
         assert counter.joules() == pytest.approx(2.5)
-        assert utilization is not None
-        assert utilization() == 0.75
-        assert "no energy counters of its processors" in str(no_processor)
+        assert meters.utilization is not None
+        assert meters.utilization() == 0.75
+        assert "no energy counters of its processors" in str(meters.no_processor)
 
 
 def test_what_the_model_runs_on_needs_a_counter_and_the_processor_beside_a_gpu_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_gpu(monkeypatch, tmp_path, "powercap")
-    with counters("cuda") as (found, no_processor, _):
-        assert ([counter.name for counter in found], no_processor is None) == (["GPU 0"], False)
-    with pytest.raises(Unsupported, match="no energy counters of its processors"), counters("cpu"):
-        pass
+
+    def seen(device: str) -> tuple[list[str], str | None]:
+        with meters_of(device) as meters:
+            assert (meters.utilization is None) == (device == "cpu")
+            return [counter.name for counter in meters.counters], meters.no_processor
+
+    names, no_processor = seen("cuda")
+    assert (names, no_processor is None) == (["GPU 0"], False)
+    with pytest.raises(Unsupported, match="no energy counters of its processors"):
+        seen("cpu")
     server(tmp_path / "powercap")
     packages = ["package-0", "package-0 dram", "package-1"]
-    with counters("cuda") as (found, no_processor, _):
-        assert ([counter.name for counter in found], no_processor) == (["GPU 0", *packages], None)
-    with counters("cpu") as (found, no_processor, utilization):
-        assert ([counter.name for counter in found], no_processor, utilization) == (packages, None, None)
-    with pytest.raises(Unsupported, match="mps: only the energy of CPUs and of NVIDIA GPUs"), counters("mps"):
-        pass
+    assert seen("cuda") == (["GPU 0", *packages], None)
+    assert seen("cpu") == (packages, None)
+    with pytest.raises(Unsupported, match="mps: only the energy of CPUs and of NVIDIA GPUs"):
+        seen("mps")
     with_gpu(monkeypatch, tmp_path, "powercap", energy_mj=None)
-    with pytest.raises(Unsupported, match="NVML: Not Supported"), counters("cuda"):
-        pass
+    with pytest.raises(Unsupported, match="NVML: Not Supported"):
+        seen("cuda")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-c")
-    with pytest.raises(Unsupported, match=r"a slice of a GPU \(MIG\) has no counter of its own"), counters("cuda"):
-        pass
+    with pytest.raises(Unsupported, match=r"a slice of a GPU \(MIG\) has no counter of its own"):
+        seen("cuda")
 
 
 def test_the_energy_of_a_generation_on_a_gpu_without_that_of_the_processor(

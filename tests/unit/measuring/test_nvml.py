@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from support import simulated_nvml
 from support.simulated_nvml import H100
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.nvml import Gpu, others_of, state_of, trial_warnings
+from sweeprof.measuring.nvml import Gpu, GpuState, others_of, state_of, trial_warnings
 from sweeprof.results.compared_rows import differing, key_of
 
 
@@ -28,13 +29,12 @@ def test_the_state_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     figures = {
         name: H100[name] for name in H100 if name not in ("energy_mj", "utilization", "processes", "held_back_by")
     }
-    assert state_of("cuda") == {
+    assert state_of("cuda") == GpuState(
         **figures,
-        "driver": "580.65.06",
-        "held_back_by": ["heat"],  # an idle GPU is held down by nothing
-        "processes": {7: 5},
-        "reasons": {},
-    }
+        driver="580.65.06",
+        held_back_by=("heat",),  # an idle GPU is held down by nothing
+        processes={7: 5},
+    )
 
 
 def test_what_a_slice_does_not_have_has_a_reason_and_the_rest_is_its_gpus(
@@ -45,21 +45,21 @@ def test_what_a_slice_does_not_have_has_a_reason_and_the_rest_is_its_gpus(
     simulated_nvml.put(monkeypatch, tmp_path / "gpus.json", **{"0": whole, "MIG_a": slice})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a")
     state = state_of("cuda")
-    assert (state["power_limit_w"], state["processes"]) == (700, {os.getpid(): 9})
-    assert state["reasons"] == {"celsius": "NVML: Not Supported"}
+    assert (state.power_limit_w, state.processes) == (700, {os.getpid(): 9})
+    assert (state.celsius, state.reasons) == (None, {"celsius": "NVML: Not Supported"})
     with closing(Gpu("cuda")) as gpu, pytest.raises(Unsupported, match="NVML: Not Supported"):
         gpu.utilization()
 
 
 def test_without_a_driver_or_the_library_there_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(monkeypatch, tmp_path)
-    assert state_of("cuda:3") == {"reason": "NVML: Not Found"}
-    assert state_of("mps") == {"reason": "mps: only the driver of NVIDIA GPUs is read"}
+    assert state_of("cuda:3") == GpuState(reason="NVML: Not Found")
+    assert state_of("mps").reason == "mps: only the driver of NVIDIA GPUs is read"
     monkeypatch.delenv("SIMULATED_GPUS")
-    assert state_of("cuda") == {"reason": "NVML: Driver Not Loaded"}
+    assert state_of("cuda").reason == "NVML: Driver Not Loaded"
     monkeypatch.setitem(sys.modules, "pynvml", None)
     reason = "the package nvidia-ml-py is not installed: pip install 'sweeprof[cuda]'"
-    assert state_of("cuda") == {"reason": reason}
+    assert state_of("cuda").reason == reason
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ OWN = os.getpid()
     ],
 )
 def test_other_processes_on_the_gpu(before: dict[int, int], after: dict[int, int], others: list[int]) -> None:
-    found = others_of({"processes": before}, {"processes": after}, {OWN, 5})
+    found = others_of(GpuState(processes=before), GpuState(processes=after), {OWN, 5})
     assert [process["pid"] for process in found] == others
     assert found == [{"pid": pid, "bytes": {**before, **after}[pid]} for pid in others]
 
 
-BEFORE = {"sm_mhz": 345, "most_sm_mhz": 1980, "hot_s": 100.0, "limited_s": 50.0, "held_back_by": []}
-AFTER = {**BEFORE, "sm_mhz": 1980, "celsius": 88}
+BEFORE = GpuState(sm_mhz=345, most_sm_mhz=1980, hot_s=100.0, limited_s=50.0, held_back_by=())
+AFTER = replace(BEFORE, sm_mhz=1980, celsius=88)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ AFTER = {**BEFORE, "sm_mhz": 1980, "celsius": 88}
         ({"hot_s": 100.1}, [], ""),
         ({"hot_s": 101.0}, ["gpu_throttled"], "the GPU's clock was held down by heat, at 88 °C"),
         ({"limited_s": 55.0, "sm_mhz": 1200}, ["gpu_throttled"], "by the limit of power"),
-        ({"held_back_by": ["heat"], "hot_s": 109.0}, ["gpu_throttled"], "held down by heat, at"),
+        ({"held_back_by": ("heat",), "hot_s": 109.0}, ["gpu_throttled"], "held down by heat, at"),
         ({"sm_mhz": 1200}, ["gpu_clocks"], "the GPU's clock changed from 345 to 1200 MHz, and can be 1980"),
         ({"sm_mhz": 345}, [], ""),  # somebody has fixed it
         ({"sm_mhz": 1900}, [], ""),
     ],
 )
 def test_warnings_of_a_trial_of_ten_seconds(changed: dict[str, Any], codes: list[str], text: str) -> None:
-    found = trial_warnings(BEFORE, {**AFTER, **changed}, (), 10.0)
+    found = trial_warnings(BEFORE, replace(AFTER, **changed), (), 10.0)
     assert [warning.code for warning in found] == codes
     assert all(text in warning.text and "nvidia-smi --lock-gpu-clocks" in warning.advice for warning in found)
 
@@ -130,7 +130,7 @@ def test_warnings_of_a_trial_of_ten_seconds(changed: dict[str, Any], codes: list
 def test_a_shared_gpu_and_one_of_which_nothing_is_known() -> None:
     (shared,) = trial_warnings(BEFORE, AFTER, [{"pid": 7, "bytes": 1}, {"pid": 8, "bytes": None}], 10.0)
     assert (shared.code, shared.text) == ("gpu_shared", "other processes computed on the same GPU: 7, 8")
-    assert trial_warnings({"reason": "x"}, {"reason": "x"}, (), 10.0) == []
+    assert trial_warnings(GpuState(reason="x"), GpuState(reason="x"), (), 10.0) == []
 
 
 def test_driver_and_power_limit_are_part_of_what_is_comparable_and_a_cpu_has_neither() -> None:

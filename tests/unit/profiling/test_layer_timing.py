@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,7 +85,8 @@ class Machine:
 
 
 def timed(machine: Machine, calibrate: Callable[[], ProbeCost], protocol: Protocol = PROTOCOL) -> LayerTimes:
-    return timed_in_turns(in_turns(machine.plain, machine.probed), calibrate, lambda: machine.now, protocol, True)
+    clock: Any = SimpleNamespace(now=lambda: machine.now)
+    return timed_in_turns(in_turns(machine.plain, machine.probed), calibrate, clock, protocol, True)
 
 
 def test_a_correct_calibration_gives_every_layer_what_it_took() -> None:
