@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,6 +76,9 @@ IDENTITIES: list[tuple[Any, str]] = [
 ]
 
 
+HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
 def state_of(module: nn.Module) -> dict[str, Any]:
     """Everything of a module and of torch that could be disturbed; tensors by identity and, where they have values, by value."""
     modules, parameters = list(module.modules()), list(module.named_parameters())
@@ -91,19 +95,24 @@ def state_of(module: nn.Module) -> dict[str, Any]:
         "modes": [(m.training, type(m)) for m in modules],
         "random": torch.get_rng_state().tolist(),
         "torch": [getattr(owner, name) for owner, name in IDENTITIES],
+        "hooks": [
+            [len(getattr(t, name, None) or ()) for name in HOOKS_OF_TENSORS]
+            for t in (*module.parameters(), *module.buffers())
+        ],
         "grad": torch.is_grad_enabled(),
+        "collector": gc.isenabled(),
         "device": torch.get_default_device(),
         "modes of torch": torch._C._len_torch_dispatch_stack(),
     }
 
 
 @contextmanager
-def undisturbed(module: nn.Module, besides: str = "") -> Iterator[None]:
-    """Fails if anything of the module or of torch, ``besides`` one key, is another object or has another value afterwards."""
+def undisturbed(module: nn.Module, *besides: str) -> Iterator[None]:
+    """Fails if anything of the module or of torch, ``besides`` some keys, is another object or has another value afterwards."""
     before = state_of(module)
     yield
     after = state_of(module)
-    assert {name: after[name] for name in before if name != besides and after[name] != before[name]} == {}
+    assert {name: after[name] for name in before if name not in besides and after[name] != before[name]} == {}
 
 
 def convolved(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:

@@ -39,7 +39,6 @@ from sweeprof.backends.torch.counting import count_built, count_layers
 from sweeprof.backends.torch.model import copied_to_meta
 from sweeprof.backends.torch.state import unchanged
 from sweeprof.backends.torch.training import count_training
-from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
@@ -377,37 +376,6 @@ def test_a_built_model_whose_forward_needs_values_is_run_for_real() -> None:
     assert (table.macs, table.params, table.uncovered) == (64, 20, {})
 
 
-# What a module or a caller says of it
-
-
-class PlusOne(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 1
-
-
-def test_operations_by_a_formula_of_ones_own() -> None:
-    own = Formulas({PlusOne: lambda module, inputs, outputs: Cost(ops=10 * outputs.numel())}, DEFAULTS)
-    given = Inputs.of((1, 8))
-    assert [count_layers(PlusOne(), given, *formulas).ops for formulas in ((), (own,), ())] == [8, 80, 8]
-    assert DEFAULTS.of_module(PlusOne()) is None
-
-
-class TwoBits(nn.Conv2d):
-    """A convolution that says of itself that its weights take two bits each."""
-
-    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
-        return {"flops": 77, "param_size": {"weight": 2 / 8}}
-
-
-def test_weights_of_two_bits() -> None:
-    module: Any = toy()
-    module[0] = TwoBits(3, 32, 5, padding=2)
-    table = counted(module, (1, 3, 32, 32))
-    assert table.params == 2_432
-    assert table.params_bytes / MIB == 0.00927734375 - 2_400 * (4 - 2 / 8) / MIB
-    assert [(found.flops, found.macs) for found in table.rows if found.type == "TwoBits"] == [(77, 2_457_600)]
-
-
 # A model and torch itself are left as they were
 
 
@@ -482,10 +450,14 @@ def test_gradients_and_random_numbers_that_a_forward_touches() -> None:
 
 
 def test_counting_a_training_step_leaves_the_model_alone() -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()).eval()
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 4)).eval()
     module[1].train()
+    module[3].weight.requires_grad_(False)
+    module[0].weight.grad = torch.ones(4, 4)
+    given = torch.ones(3, 4, requires_grad=True)
     with undisturbed(module):
-        count_training(module, Inputs.of((3, 4)))
+        assert count_training(module, Inputs((given,))).estimated is None
+    assert given.grad is None
 
 
 def test_a_layer_that_was_added_meanwhile_is_put_back_like_the_others() -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import sweeprof
 from support.torch_modules import Applied, Functional, undisturbed
@@ -81,7 +80,7 @@ def test_a_model_that_raises(error: Exception, metrics: Any) -> None:
     module = raising(error).train()
     module.linear.register_forward_hook(lambda *_: None)
     statistics = [buffer.clone() for buffer in module.buffers()]
-    with undisturbed(module, besides="versions"):  # a step of training writes the weights back
+    with undisturbed(module, "versions"):  # a step of training writes the weights back
         with pytest.raises(type(error), match="mine") as caught:
             sweeprof.profile(module, (3, 4), metrics)
         assert caught.value is error
@@ -624,28 +623,6 @@ def test_a_sparse_tensor_is_not_counted_as_a_dense_one(layout: str) -> None:
     step = count_training(module, sweeprof.Inputs((torch.ones(1),)))
     assert (step.forward_macs, step.backward_macs) == (5 * 2, 2 * 5 * 2)
     assert step.estimated is not None
-
-
-def packs(module: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    packed, _ = module.lstm(pack_padded_sequence(x, lengths))
-    return pad_packed_sequence(packed)[0]
-
-
-PACKED_MACS = (5 + 3 + 1) * 64 * (8 + 16)
-"""Of three sequences, without their padding."""
-
-
-def test_sequences_packed_by_the_model() -> None:
-    layers = table(Applied(packs, lstm=nn.LSTM(8, 16)), (torch.ones(5, 3, 8), torch.tensor([5, 3, 1])))
-    assert macs_by_path(layers) == {"lstm": PACKED_MACS}
-
-
-@pytest.mark.parametrize("wrap", [lambda packed: packed, lambda packed: (packed,)])
-def test_sequences_packed_by_the_caller(wrap: Any) -> None:
-    packed = pack_padded_sequence(torch.ones(5, 3, 8), torch.tensor([5, 3, 1]))
-    layers = table(nn.LSTM(8, 16), wrap(packed))
-    assert layers.macs == PACKED_MACS
-    assert (9, 8) in layers.rows[0].input_shapes
 
 
 # Far larger than the machine

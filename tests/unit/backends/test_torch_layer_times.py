@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import dataclasses
-import gc
 import re
 import statistics
 import threading
@@ -12,17 +11,20 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
+from contextlib import nullcontext
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import sweeprof
+from support.torch_modules import Applied, undisturbed
 from sweeprof.backends.torch import layer_times as pass_module
 from sweeprof.backends.torch import model as model_module
+from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.layer_times import ModuleProbes, calibrated
 from sweeprof.backends.torch.model import EventClock
 from sweeprof.backends.torch.training import TorchTraining
@@ -242,18 +244,9 @@ def test_warming_up_lasts_as_long_as_the_protocol_says() -> None:
 # Calls and paths
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sleeper = Sleeper(0.01, 0.02)
-        self.last = linear()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.last(self.sleeper(self.sleeper(self.last(x))))
-
-
 def test_a_layer_that_is_used_again_has_its_calls_apart_and_its_parent_their_sum() -> None:
-    model = Twice()
+    calls = lambda model, x: model.last(model.sleeper(model.sleeper(model.last(x))))  # noqa: E731
+    model: Any = Applied(calls, sleeper=Sleeper(0.01, 0.02), last=linear())
     rows, naps = rows_of(model, mode="training", protocol=SLEEPY), model.sleeper.naps
     for row in (rows["sleeper"], rows["sleeper:1"]):
         assert_slept(row.forward_s, naps.forward)
@@ -262,58 +255,36 @@ def test_a_layer_that_is_used_again_has_its_calls_apart_and_its_parent_their_sum
     assert_slept(rows[ROOT].backward_s, naps.backward, 2)
 
 
-class Holder(nn.Module):
-    def __init__(self, shared: nn.Module) -> None:
-        super().__init__()
-        self.shared = shared
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.shared(x)
-
-
-class Shares(nn.Module):
+def shares() -> Any:
     """One module under three parents; the root, which calls it too, is registered last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.naps = Naps()
-        shared = nn.Sequential(linear(), Sleeper(0.01, 0.02, self.naps))
-        self.left, self.right = Holder(shared), Holder(shared)
-        self.own = shared
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.left(x) + self.right(self.own(x))
+    shared = nn.Sequential(linear(), Sleeper(0.01, 0.02))
+    left, right = (Applied(lambda holder, x: holder.shared(x), shared=shared) for _ in range(2))
+    return Applied(lambda model, x: model.left(x) + model.right(model.own(x)), left=left, right=right, own=shared)
 
 
 def test_a_module_of_several_parents_has_a_row_under_the_one_that_called_it() -> None:
-    model = Shares()
+    model = shares()
+    naps = model.own[1].naps
     rows = rows_of(model, mode="training", protocol=SLEEPY)
     for path in ("left.shared.1", "right.shared.1", "own.1", "left", "right"):
-        assert_slept(rows[path].forward_s, model.naps.forward)
-        assert_slept(rows[path].backward_s, model.naps.backward)
-
-
-class Containers(nn.Module):
-    """A list and a mapping that are never called, one layer called as a function, one never."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.naps = Naps()
-        one, two, direct = (Sleeper(0.005, 0.01, self.naps) for _ in range(3))
-        self.several = nn.ModuleList([one, nn.Sequential(two)])
-        self.named = nn.ModuleDict({"direct": direct, "unused": linear()})
-        self.first = linear()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        x = self.first(x)
-        for module in self.several:
-            x = module(x)
-        return self.named["direct"].forward(x)
+        assert_slept(rows[path].forward_s, naps.forward)
+        assert_slept(rows[path].backward_s, naps.backward)
 
 
 def test_a_container_that_is_not_called_has_what_is_below_it() -> None:
-    model = Containers()
-    rows, naps = rows_of(model, mode="training", protocol=SLEEPY), model.naps
+    """A list and a mapping are never called, one layer is called as a function, one never."""
+
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        x = model.first(x)
+        for module in model.several:
+            x = module(x)
+        return model.named["direct"].forward(x)
+
+    naps = Naps()
+    one, two, direct = (Sleeper(0.005, 0.01, naps) for _ in range(3))
+    several, named = nn.ModuleList([one, nn.Sequential(two)]), nn.ModuleDict({"direct": direct, "unused": linear()})
+    model = Applied(forward, several=several, named=named, first=linear())
+    rows = rows_of(model, mode="training", protocol=SLEEPY)
     assert rows["several"].call == rows["named"].call == -1
     assert_slept(rows["several"].forward_s, naps.forward, 2)
     assert_slept(rows["several"].backward_s, naps.backward, 2)
@@ -329,25 +300,19 @@ def test_a_caller_who_steps_a_part_of_the_model_times_that_part() -> None:
     assert [(call.path, call.parent) for call in times.calls] == [(OUTSIDE, None), ("1", None)]
 
 
-class Fading(nn.Module):
-    """Calls its first layer in the first forward alone, its second in all but the last ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.once, self.early, self.always = linear(), linear(), linear()
-        self.forwards = 0
-
-    def forward(self, x: torch.Tensor) -> Any:
-        self.forwards += 1
-        if self.forwards == 1:
-            x = self.once(x)
-        return self.always(self.early(x) if self.forwards <= 4 else x)
-
-
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_a_layer_that_some_steps_skip_is_there_with_nothing_for_those(mode: str) -> None:
     """As where layers are dropped at random; of the steps for warming up none counts."""
-    times = timed(Fading(), mode=mode, protocol=SLEEPY)  # the forwards 1, 4, 5, 8, 9, 12 have probes
+    forwards = count(1)
+
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        number = next(forwards)
+        if number == 1:
+            x = model.once(x)
+        return model.always(model.early(x) if number <= 4 else x)
+
+    model = Applied(forward, once=linear(), early=linear(), always=linear())
+    times = timed(model, mode=mode, protocol=SLEEPY)  # the forwards 1, 4, 5, 8, 9, 12 have probes
     found = {call.path: call for call in times.calls}
     assert list(found) == [OUTSIDE, ROOT, "early", "always"]
     assert [seconds > 0 for seconds in found["early"].forward] == [True, True, *[False] * 4]
@@ -387,21 +352,18 @@ def test_what_adds_to_a_gradient_belongs_to_the_layer_that_used_the_parameter() 
     assert slow == {("1", 0)}
 
 
-class InPlace(nn.Module):
+def in_place() -> nn.Module:
     """Views that are written in place, and sums in place after a module."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.last = linear(), nn.Sequential(linear(), nn.ReLU(inplace=True)), linear()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.first(x)
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        y = model.first(x)
         y += 1
-        half = y[:, :2]
-        half.mul_(2)
-        z = self.last(self.second(y))
+        y[:, :2].mul_(2)
+        z = model.last(model.second(y))
         z += y
         return z
+
+    return Applied(forward, first=linear(), second=nn.Sequential(linear(), nn.ReLU(inplace=True)), last=linear())
 
 
 class Output(OrderedDict[str, Any]):
@@ -426,88 +388,54 @@ FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-class Formed(nn.Module):
+def around(form: Callable[[torch.Tensor], Any]) -> nn.Module:
     """A layer, and the model as a whole, that return more than a tensor."""
 
-    def __init__(self, form: Callable[[torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.layer, self.form = linear(), form
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        outputs = model.inner(x)
+        return outputs, model.last(tensors_in(outputs)[0])
 
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.form(self.layer(x))
-
-
-class Around(nn.Module):
-    def __init__(self, form: Callable[[torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.inner, self.last = Formed(form), linear()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        outputs = self.inner(x)
-        (tensor, *_) = _tensors(outputs)
-        return outputs, self.last(tensor)
+    inner = Applied(lambda module, x: form(module.layer(x)), layer=linear())
+    return Applied(forward, inner=inner, last=linear())
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, Pair):
-        tree = [tree.first, tree.second]
-    return [tensor for part in tree for tensor in _tensors(part)] if isinstance(tree, list | tuple) else []
+def recurrent() -> nn.Module:
+    layers = {"lstm": nn.LSTM(4, 4, batch_first=True), "head": linear()}
+    return Applied(lambda model, x: model.head(model.lstm(x[:, None])[0]), **layers)
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.head = nn.LSTM(4, 4, batch_first=True), linear()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        outputs, _ = self.lstm(x[:, None])
-        return self.head(outputs)
-
-
-class Tied(nn.Module):
+def tied() -> nn.Module:
     """Two layers with one weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = linear(), linear()
-        self.second.weight = self.first.weight
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.second(self.first(x))
+    first, second = linear(), linear()
+    second.weight = first.weight
+    return nn.Sequential(first, second)
 
 
-class Partly(nn.Module):
+def partly() -> nn.Module:
     """Parts that no gradient reaches: without gradients, frozen below everything trained, and unused by the loss."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.detached, self.frozen, self.unused, self.head = linear(), linear(), linear(), linear()
-        self.frozen_above = linear().requires_grad_(False)
-        self.frozen.requires_grad_(False)
-
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(model: Any, x: torch.Tensor) -> Any:
         with torch.no_grad():
-            x = self.detached(x)
-        y = self.head(self.frozen(x))
-        self.unused(y)
-        return self.frozen_above(y)
+            x = model.detached(x)
+        y = model.head(model.frozen(x))
+        model.unused(y)
+        return model.frozen_above(y)
+
+    layers: dict[str, nn.Module] = {name: linear() for name in ("detached", "frozen", "unused", "head", "frozen_above")}
+    for name in ("frozen", "frozen_above"):
+        layers[name].requires_grad_(False)
+    return Applied(forward, **layers)
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.first, self.last, self.reentrant = linear(), linear(), reentrant
-        self.blocks = nn.ModuleList(nn.Sequential(linear(), nn.Tanh(), linear()) for _ in range(3))
+def checkpointed(reentrant: bool) -> nn.Module:
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        x = model.first(x)
+        for block in model.blocks:
+            x = checkpoint(block, x, use_reentrant=reentrant)
+        return model.last(x)
 
-    def forward(self, x: torch.Tensor) -> Any:
-        x = self.first(x)
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=self.reentrant)
-        return self.last(x)
+    blocks = nn.ModuleList(nn.Sequential(linear(), nn.Tanh(), linear()) for _ in range(3))
+    return Applied(forward, first=linear(), blocks=blocks, last=linear())
 
 
 def _encoder() -> nn.Module:
@@ -517,20 +445,20 @@ def _encoder() -> nn.Module:
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, set[str]]] = {
-    "in place": (InPlace, X, set()),
-    **{name: (lambda form=form: Around(form), X, set()) for name, form in FORMS.items()},  # type: ignore[misc]
-    "lstm": (Recurrent, X, set()),
+    "in place": (in_place, X, set()),
+    **{name: (lambda form=form: around(form), X, set()) for name, form in FORMS.items()},  # type: ignore[misc]
+    "lstm": (recurrent, X, set()),
     "encoder": (
         _encoder,
         torch.linspace(-1, 1, 48).reshape(2, 3, 8),
         {f"layers.{n}.{name}" for n in (0, 1) for name in ("dropout", "dropout1", "dropout2")},  # which drop nothing
     ),
-    "tied": (Tied, X, set()),
-    "partly": (Partly, X, {"detached", "frozen", "unused"}),
-    "reentrant": (lambda: Checkpointed(True), X, set()),
-    "not reentrant": (lambda: Checkpointed(False), X, set()),
+    "tied": (tied, X, set()),
+    "partly": (partly, X, {"detached", "frozen", "unused"}),
+    "reentrant": (lambda: checkpointed(True), X, set()),
+    "not reentrant": (lambda: checkpointed(False), X, set()),
     "function": (lambda: nn.Sequential(linear(), Sleeper(0, 0)), X, set()),
-    "shared": (Shares, X, set()),
+    "shared": (shares, X, set()),
 }
 """How each is made, what it is called with, and the layers that have no backward."""
 
@@ -558,7 +486,7 @@ def test_gradients_are_those_of_a_step_without_probes(case: str) -> None:
     model = make()
 
     def plain_step() -> None:
-        outputs = [tensor for tensor in _tensors(model(inputs)) if tensor.requires_grad]
+        outputs = [tensor for tensor in tensors_in(model(inputs)) if tensor.requires_grad]
         sum((tensor.mean() for tensor in outputs[1:]), start=outputs[0].mean()).backward()  # type: ignore[no-untyped-call]
 
     (plain, profiled) = (gradients_of(model, step) for step in (plain_step, lambda: timed(model, inputs, "training")))
@@ -584,23 +512,21 @@ def test_every_layer_that_computes_a_gradient_has_a_backward_and_the_others_a_re
     assert all(row.backward_s is not None and row.backward_s > 0 for row in leaves)
 
 
-class CheckpointedNaps(nn.Module):
+def checkpointed_naps(reentrant: bool) -> Any:
     """One call after the other within a segment that is a function."""
 
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.before, self.reentrant = linear(), reentrant
-        self.quick, self.slow, self.after = linear(), Sleeper(0.02, 0.03), linear()
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        def segment(y: torch.Tensor) -> Any:
+            return model.quick(model.slow(model.quick(y)))
 
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.after(
-            checkpoint(lambda y: self.quick(self.slow(self.quick(y))), self.before(x), use_reentrant=self.reentrant)
-        )
+        return model.after(checkpoint(segment, model.before(x), use_reentrant=reentrant))
+
+    return Applied(forward, before=linear(), quick=linear(), slow=Sleeper(0.02, 0.03), after=linear())
 
 
 def check_naps(reentrant: bool) -> None:
     """A layer's backward has the nap in its forward once more, and no other layer has any of its naps."""
-    model = CheckpointedNaps(reentrant)
+    model = checkpointed_naps(reentrant)
     found = seconds_of(timed(model, mode="training", protocol=SLEEPY))
     naps = model.slow.naps
     again = naps.forward[1::2]
@@ -651,7 +577,7 @@ def test_following_a_backward_does_not_count_as_part_of_it(monkeypatch: pytest.M
         follow(self, outputs)
 
     monkeypatch.setattr(ModuleProbes, "follow", slow)
-    found = seconds_of(timed(CheckpointedNaps(True), mode="training", protocol=SLEEPY))
+    found = seconds_of(timed(checkpointed_naps(True), mode="training", protocol=SLEEPY))
     check_quick(found)
 
 
@@ -717,22 +643,6 @@ class Troubled(nn.Module):
         raise self.error
 
 
-def state_of(model: nn.Module) -> list[Any]:
-    """Everything that a pass could leave behind; tensors by their values."""
-    found: list[Any] = [functional.linear, torch.bmm, gc.isenabled(), torch.is_grad_enabled(), torch.get_rng_state()]
-    for module in model.modules():
-        found += [module.training, sorted(vars(module)), vars(module).get("forward")]
-        found += [len(held) for name, held in vars(module).items() if name.endswith("_hooks")]
-    for tensor in (*model.parameters(), *model.buffers()):
-        found += [tensor.detach().clone(), tensor.requires_grad, tensor.grad, id(tensor.grad)]
-        found += [len(tensor._backward_hooks or ()), len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())]
-    return found
-
-
-def same(one: Any, other: Any) -> bool:
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
-
-
 def troubled(**given: Any) -> Troubled:
     """Half of it in training mode, with gradients, a hook and a forward of its own."""
     model = Troubled(**given)
@@ -750,15 +660,9 @@ def troubled(**given: Any) -> Troubled:
 )
 def test_the_model_is_left_as_it_was_found(mode: str, error: BaseException | None, when: str) -> None:
     model = troubled(error=error, when=when)
-    before = state_of(model)
-    if error is not None:
-        with pytest.raises(type(error), match="mine"):
-            timed(model, mode=mode)
-    else:
+    raises = nullcontext() if error is None else pytest.raises(type(error), match="mine")
+    with undisturbed(model, "versions"), raises:  # a step of training writes the weights back
         timed(model, mode=mode)
-    after = state_of(model)
-    assert len(before) == len(after)
-    assert [index for index, (a, b) in enumerate(zip(before, after, strict=True)) if not same(a, b)] == []
 
 
 @pytest.mark.parametrize("error", [None, ValueError("mine")])
@@ -929,6 +833,3 @@ def _covered(times: LayerTimes, phase: str, whole: PhaseTimes) -> float:
     ratios = [sum(own) / plain for *own, plain in zip(*rows, whole.plain, strict=True)]
     found: float = statistics.median(ratios[times.warmup :])
     return found
-
-
-# Records

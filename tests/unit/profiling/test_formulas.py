@@ -133,7 +133,3 @@ def test_for_every_model(defaults: Formulas) -> None:
 def test_registering_for_what_is_neither(defaults: Formulas, register: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match="a formula is for a module type or an operator"):
         register("op")(giving(1))
-
-
-def test_what_a_formula_does_not_say() -> None:
-    assert Cost() == Cost(None, None, None, None, None, {}, None)
