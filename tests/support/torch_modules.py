@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -77,6 +78,7 @@ IDENTITIES: list[tuple[Any, str]] = [
 
 
 HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+HOOKS_OF_OPTIMIZERS = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
 
 
 def state_of(module: nn.Module) -> dict[str, Any]:
@@ -99,6 +101,7 @@ def state_of(module: nn.Module) -> dict[str, Any]:
             [len(getattr(t, name, None) or ()) for name in HOOKS_OF_TENSORS]
             for t in (*module.parameters(), *module.buffers())
         ],
+        "hooks of optimizers": [len(hooks) for hooks in HOOKS_OF_OPTIMIZERS],
         "grad": torch.is_grad_enabled(),
         "collector": gc.isenabled(),
         "device": torch.get_default_device(),

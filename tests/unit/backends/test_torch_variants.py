@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 import sweeprof
 from support.planning import planned
+from support.torch_modules import Applied
 from sweeprof.backends import Compiler, Precision
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
@@ -41,12 +42,7 @@ TOLERANCE = {"fp32": 1e-5, "bf16": 5e-2, "fp16": 1e-2, "int8": 1e-1}
 IMAGES = np.random.default_rng(0).random((4, 1, 32, 32), dtype=np.float32)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
@@ -373,25 +369,22 @@ def test_other_compilers(compiler: Compiler) -> None:
         assert made.get_property("INFERENCE_NUM_THREADS") == 1
 
 
-class Breaking(nn.Module):
+def breaking(breaks: int) -> nn.Module:
     """Two calls of a function that torch.compile does not follow, and a branch by a value."""
 
-    def __init__(self, breaks: int) -> None:
-        super().__init__()
-        self.breaks = breaks
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.layer(x)
-        if self.breaks > 0:
+    def forward(model: Any, x: torch.Tensor) -> torch.Tensor:
+        x = model.layer(x)
+        if breaks > 0:
             print(end="")
-        x = self.layer(x)
-        if self.breaks > 1:
+        x = model.layer(x)
+        if breaks > 1:
             print(end="")
-        x = self.layer(x)
-        if self.breaks > 2 and x.sum() > 1e9:
+        x = model.layer(x)
+        if breaks > 2 and x.sum() > 1e9:
             x = -x
-        return self.layer(x)  # type: ignore[no-any-return]
+        return model.layer(x)  # type: ignore[no-any-return]
+
+    return Applied(forward, layer=nn.Linear(4, 4))
 
 
 @pytest.mark.slow  # importing what compiles takes seconds
@@ -399,7 +392,7 @@ class Breaking(nn.Module):
 @pytest.mark.parametrize("breaks", [0, 1, 2, 3])
 def test_graph_breaks(breaks: int) -> None:
     """As many as ``torch._dynamo.explain`` finds."""
-    model, x = Breaking(breaks).eval(), torch.ones(2, 4)
+    model, x = breaking(breaks).eval(), torch.ones(2, 4)
     torch.compiler.reset()
     with torch.inference_mode():
         explained: Any = torch._dynamo.explain(model)(x)
@@ -420,7 +413,7 @@ def test_graph_breaks(breaks: int) -> None:
 def test_a_forward_that_has_to_be_one_graph() -> None:
     torch.compiler.reset()
     backend = TorchBackend(compile="eager", compile_fullgraph=True)
-    whole, broken = (backend.load(partial(Breaking, breaks), "cpu", None) for breaks in (0, 1))
+    whole, broken = (backend.load(partial(breaking, breaks), "cpu", None) for breaks in (0, 1))
     x = torch.ones(2, 4)
     with whole.stepping(whole.put(Inputs((x,)))) as step:
         assert torch.equal(whole.native(x), whole.native._orig_mod(x))  # type: ignore[operator]

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import line_profiler
@@ -384,33 +384,19 @@ def test_generators_and_exceptions_end_the_line_that_was_running() -> None:
     assert consumer["pool.take(1000)"] == (1000, 1000)
 
 
-class Traced:
-    """Python's own memory as a meter, for its peaks."""
-
-    def __init__(self) -> None:
-        import tracemalloc
-
-        self._module = tracemalloc
-
-    def allocated(self) -> int:
-        return 0
-
-    def current(self) -> int:
-        return self._module.get_traced_memory()[0]
-
-    def peak(self) -> int:
-        return self._module.get_traced_memory()[1]
-
-    def reset_peak(self) -> None:
-        self._module.reset_peak()
-
-
 def test_a_meter_of_real_memory_sees_the_rise_of_every_line() -> None:
+    """Python's own memory as a meter, for its peaks."""
     import tracemalloc
 
+    traced: Any = SimpleNamespace(
+        allocated=lambda: 0,
+        current=lambda: tracemalloc.get_traced_memory()[0],
+        peak=lambda: tracemalloc.get_traced_memory()[1],
+        reset_peak=tracemalloc.reset_peak,
+    )
     tracemalloc.start()
     try:
-        found = metered_memory(Traced(), of(allocates), lambda: allocates([])).peak[allocates.__code__]
+        found = metered_memory(traced, of(allocates), lambda: allocates([])).peak[allocates.__code__]
     finally:
         tracemalloc.stop()
     first = allocates.__code__.co_firstlineno + 1
