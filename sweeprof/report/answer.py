@@ -25,18 +25,18 @@ from sweeprof.report.columns import (
     metric_title,
     value_text,
 )
-from sweeprof.report.summary import NOISE, candidate_name, combination_namer, headline, percent, same_environment, where
+from sweeprof.report.summary import (
+    candidate_name,
+    combination_namer,
+    headline,
+    noisy_rows,
+    percent,
+    same_environment,
+    where,
+)
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import counted, first_few
-from sweeprof.results.compared_rows import (
-    Comparison,
-    Row,
-    SearchSummary,
-    best_row,
-    compared_row,
-    is_training,
-    value_of,
-)
+from sweeprof.results.compared_rows import Comparison, Row, SearchSummary, best_row, compared_row, is_training, value_of
 from sweeprof.results.constraints import BATCH_AXIS, named_metrics, uncertain_selection
 from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import MetricInfo
@@ -110,10 +110,7 @@ def answer(comparison: Comparison) -> Answer:
     counts = f"{headline(comparison)}."
     rows = [row for row in comparison.rows if row.has_values]
     if comparison.search is not None and comparison.against is None:
-        sentences = _search_sentences(comparison, comparison.search)
-        if comparison.rows and not rows:
-            sentences.append(_most_common_reason(comparison))
-        return Answer(" ".join(sentences), counts)
+        return Answer(" ".join(_search_sentences(comparison, comparison.search)), counts)
     if not comparison.rows:
         return Answer("There are no combinations.", counts)
     if not rows:
@@ -122,11 +119,10 @@ def answer(comparison: Comparison) -> Answer:
         return Answer(f"{subject}. {_most_common_reason(comparison)}", counts)
     metric = main_metric(comparison)
     pairs = [] if metric is None else _pairs(comparison, metric)
-    if comparison.against is not None:
-        sentences = [*_since(comparison, metric, pairs), *_gone(comparison)]
-        return _with_confidence(comparison, " ".join(sentences), counts, pairs)
     best = None
-    if comparison.constraints:
+    if comparison.against is not None:
+        finding = " ".join([*_since(comparison, metric, pairs), *_gone(comparison)])
+    elif comparison.constraints:
         finding, best = _fulfilling(comparison, _deciding_metric(comparison))
     elif metric is not None and metric.name == _SLOWEST_LAYER:
         finding = _slowest_layers(comparison, rows)
@@ -143,14 +139,7 @@ def answer(comparison: Comparison) -> Answer:
     else:
         right = [row for row in rows if not comparison.has_wrong_outputs(row)]
         finding, best = _lowest(comparison, metric, right or rows)
-    found = _with_confidence(comparison, finding, counts, pairs, best)
-    without = _sides_without_results(comparison)
-    return Answer(finding, f"{counts} {without}".rstrip(), found.confidence, found.reasons, found.advice, best)
-
-
-def _with_confidence(
-    comparison: Comparison, finding: str, counts: str, pairs: Sequence[_Pair], best: BestTable | None = None
-) -> Answer:
+    counts = f"{counts} {_sides_without_results(comparison)}".rstrip()
     if not pairs:
         return Answer(finding, counts, advice=_advice_without_pairs(comparison), best=best)
     confidence, reasons = _confidence(comparison, pairs)
@@ -333,9 +322,8 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
         sentences = [f"The search found no combinations{condition or ' that have a result'} {measured}."]
     elif not rows:
         joint = " and" if condition else ""
-        sentences = [
-            f"The search found no combinations{condition}{joint} with a value of {' and '.join(titles.values())} {measured}."
-        ]
+        wanted = " and ".join(titles.values())
+        sentences = [f"The search found no combinations{condition}{joint} with a value of {wanted} {measured}."]
     elif len(search.goals) == 1:
         ranking = _ranked(comparison, rows, goals[0])
         value = f"{_name(comparison, ranking.best)} – {_text(ranking.best, goals[0])}"
@@ -349,9 +337,10 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
         sentences.append(f"{search.too_large} {verb} not run, because a smaller one is too large.")
     chosen, most = len(comparison.rows), min(search.trials, search.combinations - search.too_large)
     if comparison.running is None and chosen < most:
-        sentences.append(
-            f"The search ended early, after {chosen:,} of {most:,} combinations: resume=last continues it."
-        )
+        ended = f"after {chosen:,} of {most:,} combinations"
+        sentences.append(f"The search ended early, {ended}: resume=last continues it.")
+    if comparison.rows and not measured_rows:
+        sentences.append(_most_common_reason(comparison))
     return sentences
 
 
@@ -676,6 +665,9 @@ def _since(comparison: Comparison, metric: MetricInfo | None, pairs: Sequence[_P
     return [f"Since {day}: {subject}{'; '.join(parts)}.", *_other_metrics(comparison, metric)]
 
 
+_APART = ("different_data", "different_unit", "different_counters")
+
+
 def _other_metrics(comparison: Comparison, metric: MetricInfo) -> list[str]:
     """Return which metrics other than the main one are worse since another sweep, or cannot be compared with it."""
     sentences = []
@@ -687,9 +679,7 @@ def _other_metrics(comparison: Comparison, metric: MetricInfo) -> list[str]:
         title = metric_title(info, comparison.rows)
         found = [cell for cell in cells if cell.verdict == "worse"]
         ratios = {cell.ratio for cell in found}
-        apart_count = sum(
-            cell.verdict_reason in ("different_data", "different_unit", "different_counters") for cell in cells
-        )
+        apart_count = sum(cell.verdict_reason in _APART for cell in cells)
         if found:
             ratio = ratios.pop() if len(ratios) == 1 else None
             amount = ""
@@ -797,14 +787,9 @@ def _slowest_layers(comparison: Comparison, rows: Sequence[Row]) -> str:
     return f"{first_few(texts, MOST_EXCEPTIONS, '; ')}."
 
 
-def comparison_metric(comparison: Comparison, name: str) -> MetricInfo:
-    """Return a metric of a comparison by its name."""
-    return next(info for info in comparison.metrics if info.name == name)
-
-
 def _scaling(comparison: Comparison, metric: MetricInfo) -> str:
     """Return how throughput and the time of a step change with the batch size, the only axis."""
-    info = comparison_metric(comparison, SAMPLES_PER_S)
+    info = next(info for info in comparison.metrics if info.name == SAMPLES_PER_S)
     known = [row for row in sorted_rows(comparison) if _value(row, info) is not None]
     best = best_row(known, SAMPLES_PER_S, "higher")
     assert best is not None  # some row has a value
@@ -900,16 +885,11 @@ def _confidence(comparison: Comparison, pairs: Sequence[_Pair]) -> tuple[Confide
         reasons.append(text + share)
     if others:
         reasons.append(f"{others} not certain")
-    noisy = _noisy_rows(comparison)
+    noisy = noisy_rows(comparison)
     if noisy:
         reasons.append(counted(noisy, "noisy row"))
     is_half_certain = 2 * len(open_cells) <= len(pairs)
     return "medium" if is_half_certain else "low", tuple(reasons)
-
-
-def _noisy_rows(comparison: Comparison) -> int:
-    """Return the number of rows whose times scatter."""
-    return sum(any(warning.code in NOISE for warning in row.all_warnings) for row in comparison.rows)
 
 
 def _advice(comparison: Comparison, pairs: Sequence[_Pair]) -> str:  # noqa: PLR0911  # one for each kind of advice
@@ -937,7 +917,7 @@ def _advice(comparison: Comparison, pairs: Sequence[_Pair]) -> str:  # noqa: PLR
                 return "At this noise level more rounds would not help: quiet the machine first."
             rounds = min(max(needed), MOST_SEQUENTIAL_ROUNDS)
             again = f"Run again with protocol.rounds={rounds}."
-        if _noisy_rows(comparison):
+        if noisy_rows(comparison):
             return f"Quiet the machine first. {again}"
         return again
     if codes["different_environment"]:

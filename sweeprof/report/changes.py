@@ -152,14 +152,6 @@ def figure_changes(
             yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}")
 
 
-_TITLES = {
-    "worse": "Worse",
-    "missing": "Missing",
-    "not_comparable": "Not comparable",
-    "unclear": "Unclear",
-    "better": "Better",
-    "new": "New",
-}
 _STYLES = {"worse": "bold red", "missing": "bold red", "better": "bold green"}
 
 
@@ -251,7 +243,7 @@ def print_changes(changes: Changes, title: str, out: Console, failing: Sequence[
         if not found:
             continue
         out.print()
-        out.print(Text(f"{_TITLES[kind]} ({len(found)})", style=_STYLES.get(kind, "bold")))
+        out.print(Text(f"{kind.replace('_', ' ').capitalize()} ({len(found)})", style=_STYLES.get(kind, "bold")))
         table = Table(box=None, show_header=False, pad_edge=False)
         for _ in range(5):
             table.add_column(overflow="fold")
@@ -424,7 +416,7 @@ def _cells(line: TableRow, table: ReportTable, has_status: bool) -> list[str]:
         else:
             cells.append(entry.text if line.failure is None else MISSING)
     if has_status:
-        cells.append("incomplete" if line.row.is_incomplete else line.status)
+        cells.append("incomplete" if line.row.is_incomplete else line.row.status)
     return cells
 
 

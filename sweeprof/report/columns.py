@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
-from sweeprof.results.compared_rows import Comparison, Row, is_training, value_of
+from sweeprof.results.compared_rows import Comparison, Row, is_training, reason_of, value_of
 from sweeprof.results.constraints import named_metrics
 from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import FURTHER_TITLES, HEADLINE, Better, Measurement, MetricInfo, Number
 from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE, REASONS
-from sweeprof.text import axis_number, axis_text, one_line
+from sweeprof.text import axes_text, axis_text, one_line
 
 UNCLEAR = "~"
 """Marks a ratio whose verdict is undecided; the footnotes give the reason."""
@@ -58,11 +58,6 @@ def rounds_text(row: Row) -> str:
 def named_text(measurement: Measurement) -> str:
     """Return the part of the model that a value describes, e.g. ``layer features.0``; empty for the whole model."""
     return ", ".join(f"{name} {one_line(str(of))}" for name, of in measurement.detail.items() if name in _NAMES)
-
-
-def unit_suffix(unit: str) -> str:
-    """``" (furlongs)"``: what a header adds for a unit that the values themselves do not show."""
-    return "" if unit in _HAS_PREFIX else f" ({one_line(unit)})"
 
 
 def value_text(measurement: Measurement, with_interval: bool = True) -> str:
@@ -169,7 +164,7 @@ _STEP, _FORWARD = STEPS
 SAMPLES_PER_S = "throughput/samples_per_s"
 _PER_S = re.compile(r"throughput/\w+_per_s")
 _PRECISION = "backend.precision"
-_ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
+ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
 
 
 def is_throughput(metric: str) -> bool:
@@ -264,6 +259,12 @@ def is_optional(metric: str) -> bool:
     return metric in _UNEXPECTED or not (is_headline or _is_own(metric))
 
 
+def is_of_other_mode(rows: Sequence[Row], metric: str) -> bool:
+    """True if none of at least one row has a value, because the metric is of another mode, such as a training step's."""
+    missing = [row for row in rows if value_of(row, metric) is None and reason_of(row, metric).startswith("mode=")]
+    return 0 < len(missing) == len(rows)
+
+
 def _any(rows: Sequence[Row], name: str) -> bool:
     return any(value_of(row, name) is not None for row in rows)
 
@@ -277,10 +278,15 @@ def baseline_text(comparison: Comparison) -> str:
         return one_line(comparison.against.label)
     varying = comparison.varying_axes()
     values = {axis: value for axis, value in comparison.baseline.items() if axis in varying} or comparison.baseline
+    return values_text(values) or "baseline"
+
+
+def values_text(axes: Mapping[str, object]) -> str:
+    """Return the values of axes, those that are no names with their axis: ``torch, batch_size=1``."""
     names = []
-    for axis, value in values.items():
-        names.append(axis_text(value) if isinstance(value, str) else f"{axis}={axis_text(value)}")
-    return ", ".join(names) or "baseline"
+    for axis, value in axes.items():
+        names.append(axis_text(value) if isinstance(value, str) else axes_text({axis: value}))
+    return ", ".join(names)
 
 
 def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
@@ -291,23 +297,13 @@ def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
         return FURTHER_TITLES[info.name]
     key = SAMPLES_PER_S if is_throughput(info.name) else info.name
     # A number that a program reports has the name that its user gave it.
-    return HEADLINE.get(key, one_line(info.name.removeprefix("command/"))) + unit_suffix(info.unit)
-
-
-def rounds_column() -> Column:
-    """The column that says how many rounds of each row were measured."""
-    hint = "How many of the planned rounds were measured; the values are those of these rounds."
-    return Column("rounds", "rounds", "measured", numeric=False, hint=hint)
-
-
-def fulfils_column(constraints: Sequence[str]) -> Column:
-    """Return the column that says which rows fulfil the constraints."""
-    return Column("fulfils", "fulfils", "fulfils", numeric=False, hint=one_line(" and ".join(constraints)))
+    title = HEADLINE.get(key, one_line(info.name.removeprefix("command/")))
+    return title if info.unit in _HAS_PREFIX else f"{title} ({one_line(info.unit)})"
 
 
 def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list[Column]:
     """The column of a metric, and that of its ratio to the baseline where the metric has one."""
-    name, arrow = metric_title(info, rows), _ARROWS[info.better]
+    name, arrow = metric_title(info, rows), ARROWS[info.better]
     columns = [Column(info.name, "value", name + arrow, hint=one_line(info.definition))]
     # Ratios: of the training step where there is one, and of the forward for rows that have no such step.
     steps = [step for step in (_STEP, _FORWARD) if _any(rows, step)]
@@ -326,12 +322,6 @@ def axis_title(axis: str, axes: Sequence[str]) -> str:
     last = axis.rpartition(".")[2]
     is_only = sum(other.rpartition(".")[2] == last for other in axes) <= 1
     return one_line(last if is_only else axis)
-
-
-def axis_column(axis: str, axes: Sequence[str], rows: Sequence[Row]) -> Column:
-    """Return the column of one of the axes."""
-    numeric = all(axis_number(row.axes[axis]) is not None for row in rows if axis in row.axes)
-    return Column(axis, "axis", axis_title(axis, axes), numeric=numeric)
 
 
 def constant_value(info: MetricInfo, rows: Sequence[Row]) -> Number | None:

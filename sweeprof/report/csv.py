@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Literal
 
 from sweeprof.errors import UserError
+from sweeprof.report.columns import is_of_other_mode
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
@@ -29,10 +30,12 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def csv_text(comparison: Comparison) -> str:
     """One header line, then one line per combination in the order of the sweep.
 
-    Columns: the axes, ``status``, ``reason``, the canonical metric names; with constraints ``qualifies`` and ``misses``, with a
-    Pareto front ``pareto``. A cell is empty where there is no value. An axis with the name of another column is ``axis.NAME``.
+    Columns: the axes, ``status``, ``reason``, the canonical metric names but those of modes that no row has; with constraints
+    ``qualifies`` and ``misses``, with a Pareto front ``pareto``. A cell is empty where there is no value. An axis with the name of
+    another column is ``axis.NAME``.
     """
-    metrics = [info.name for info in comparison.metrics]
+    measured = [row for row in comparison.rows if row.has_values]
+    metrics = [info.name for info in comparison.metrics if not is_of_other_mode(measured, info.name)]
     others = ["status", "reason", *metrics]
     if comparison.constraints:
         others += ["qualifies", "misses"]

@@ -393,21 +393,15 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
     headings.append("calls")
     rows: list[Cells] = []
     for total in totals:
-        cells: Cells = [one_line(total.operator), _share_cell(total.self_share), quantity_cell(total.self_s, "s")]
-        cells += [
-            _share_cell(total.total_share),
-            quantity_cell(total.total_s, "s"),
-            quantity_cell(total.average_s, "s"),
-        ]
+        cells: Cells = [one_line(total.operator)]
+        cells += [quantity_cell(total.self_share, "share"), quantity_cell(total.self_s, "s")]
+        cells += [quantity_cell(total.total_share, "share"), quantity_cell(total.total_s, "s")]
+        cells.append(quantity_cell(total.average_s, "s"))
         if has_device:
             average = None if total.device_total_s is None else total.device_total_s / total.calls
             cells += [quantity_cell(seconds, "s") for seconds in (total.device_self_s, total.device_total_s, average)]
         rows.append([*cells, ViewCell(operator_reports.calls_text(total.calls), total.calls)])
     return table(headings, rows, headings[1:])
-
-
-def _share_cell(share: float | None) -> ViewCell:
-    return ViewCell(MISSING) if share is None else ViewCell(rounded(share, "share"), share)
 
 
 def _self_total(totals: Sequence[OperatorTotal]) -> str:
@@ -419,22 +413,28 @@ def _self_total(totals: Sequence[OperatorTotal]) -> str:
 def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> ViewTable:
     """Return a row per operator; with its share of ``whole``, the seconds of all operators, unless that is None."""
     column = operator_reports.time_column(rows)
-    names = [name for name in operator_reports.columns_of(rows) if name != "share" or whole is not None]
+    names = list(operator_reports.ON_DEVICE if column == "device_self_s" else operator_reports.ON_HOST)
+    if whole is None:
+        names.remove("share")
     titles = {name: operator_reports.TITLES.get(name, name) for name in names}
     found = []
     for row in rows:
         share = (getattr(row, column) or 0.0) / whole if whole else None
-        texts = operator_reports.cells_of(row, share)
-        numbers = {
-            "calls": row.calls,
-            "device": row.device_self_s,
-            "share": share,
-            "self": row.self_s,
-            "total": row.total_s,
-            "flops": row.flops,
-            "allocated": row.allocated_bytes,
+        shapes = " ".join("×".join(map(str, shape)) for shape in row.input_shapes)
+        cells = {
+            "path": ViewCell(one_line(row.path) or MISSING),
+            "operator": ViewCell(one_line(row.operator)),
+            "phase": ViewCell(row.phase),
+            "calls": ViewCell(operator_reports.calls_text(row.calls), row.calls),
+            "device": quantity_cell(row.device_self_s, "s"),
+            "share": quantity_cell(share, "share"),
+            "self": quantity_cell(row.self_s, "s"),
+            "total": quantity_cell(row.total_s, "s"),
+            "flops": quantity_cell(row.flops, "FLOP"),
+            "allocated": quantity_cell(row.allocated_bytes, "B"),
+            "shapes": ViewCell(shapes or MISSING),
         }
-        found.append([ViewCell(texts[name] or MISSING, numbers.get(name)) for name in names])
+        found.append([cells[name] for name in names])
     texts_only = ("path", "operator", "phase", "shapes")
     return table([*titles.values()], found, [title for name, title in titles.items() if name not in texts_only])
 

@@ -10,14 +10,7 @@ from typing import Any, get_args
 
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import answer
-from sweeprof.report.columns import (
-    baseline_text,
-    detail_text,
-    is_optional,
-    metric_title,
-    rounds_text,
-    shown_metrics,
-)
+from sweeprof.report.columns import baseline_text, detail_text, is_optional, metric_title, rounds_text, shown_metrics
 from sweeprof.report.pictures import DASHES, MARKERS, OTHER_COLOUR, PALETTE
 from sweeprof.report.summary import NOISE
 from sweeprof.report.table import sorted_rows
@@ -188,12 +181,12 @@ MOST_NUMBERS = 70_000
 """Values, ends of intervals, and figures of verdicts against the own baseline; the metrics that the tables show stay in any case,
 and further ones as far as there is room."""
 
-_NO_SAMPLES: SampleLists = {}
+NO_SAMPLES: SampleLists = {}
 
 
 def page_data(
     comparison: Comparison,
-    samples: SampleLists = _NO_SAMPLES,
+    samples: SampleLists = NO_SAMPLES,
     is_whole: bool = False,
     saved: Sequence[Comparison] = (),
 ) -> Json:

@@ -179,7 +179,10 @@ def fitted(view: View, width: int) -> View:
         notes: list[str] = []
         if part.headings[-1].title == _NOTE and needed > width and _longest(table) < _longest(part) / 2:
             notes = _notes(part)
-            table, needed = _fitted_table(_without_notes(part), width)
+            rows = tuple(dataclasses.replace(row, cells=row.cells[:-1]) for row in part.shown)
+            total = len(part.rows) if part.total is None else part.total
+            shorter = dataclasses.replace(part, headings=part.headings[:-1], rows=rows, total=total)
+            table, needed = _fitted_table(shorter, width)
         parts.append(table)
         for note in notes:
             parts += wrapped(note, width)
@@ -205,12 +208,6 @@ def _notes(table: ViewTable) -> list[str]:
         if row.cells[-1].text:
             names.setdefault(one_line(row.cells[-1].text), []).append(one_line(row.cells[0].text))
     return [f"{', '.join(rows)}: {note}" for note, rows in names.items()]
-
-
-def _without_notes(table: ViewTable) -> ViewTable:
-    rows = [dataclasses.replace(row, cells=row.cells[:-1]) for row in table.shown]
-    total = len(table.rows) if table.total is None else table.total
-    return dataclasses.replace(table, headings=table.headings[:-1], rows=tuple(rows), total=total)
 
 
 def _fitted_table(table: ViewTable, width: int) -> tuple[ViewTable, int]:

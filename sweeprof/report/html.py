@@ -13,14 +13,13 @@ from typing import Any
 from sweeprof.report import layer_formats as layer_pages
 from sweeprof.report.answer import answer, best_of_all
 from sweeprof.report.display import MEMORY_NOTE, memory_table, operators_table, tensors_table
-from sweeprof.report.explore import SampleLists, charts, embedded, page_data
+from sweeprof.report.explore import NO_SAMPLES, SampleLists, charts, embedded, page_data
+from sweeprof.report.operators import time_column
 from sweeprof.report.pictures import (
     Figure,
     icicle,
-    is_on_device,
     macs_icicle,
     memory_over_time,
-    own_seconds,
     roofline,
     time_icicle,
     timed_channels,
@@ -52,7 +51,6 @@ MOST_FIGURES = 2000
 """Values of all metrics together up to which rows have their further figures and tracebacks."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
 _NO_DETAILS: Mapping[str, object] = {}
-_NO_SAMPLES: SampleLists = {}
 
 
 def html(
@@ -61,7 +59,7 @@ def html(
     layers: Mapping[str, LayerTable] = _NO_LAYERS,
     details: Mapping[str, object] = _NO_DETAILS,
     left_out: int = 0,
-    samples: SampleLists = _NO_SAMPLES,
+    samples: SampleLists = NO_SAMPLES,
     saved: Sequence[Comparison] = (),
 ) -> str:
     """The report: about 2 MB where anything is drawn, as it carries the library that draws.
@@ -222,9 +220,10 @@ def details(observed: Mapping[str, Observed], links: Mapping[str, Mapping[str, s
 def _of(seen: Observed, links: Mapping[str, str]) -> dict[str, Any]:
     tables = []
     if seen.operators is not None:
-        on_device = is_on_device(seen.operators)
-        rows = sorted(seen.operators.rows, key=lambda row: -own_seconds(row, on_device))
-        tables.append(_table("Operators", operators_table(rows, sum(own_seconds(row, on_device) for row in rows))))
+        column = time_column(seen.operators.rows)
+        rows = sorted(seen.operators.rows, key=lambda row: -(getattr(row, column) or 0.0))
+        whole = sum(getattr(row, column) or 0.0 for row in rows)
+        tables.append(_table("Operators", operators_table(rows, whole)))
     if seen.allocations is not None:
         by_peak = sorted(seen.allocations.by_layer, key=lambda row: -row.peak_bytes)
         tables.append(_table("Memory by layer", memory_table(by_peak), MEMORY_NOTE))

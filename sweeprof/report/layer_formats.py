@@ -12,17 +12,7 @@ from sweeprof.report import layer_table
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.fitting import aligned, fitted_lines, left_out, natural_width, with_rule, wrapped
 from sweeprof.report.latex import escaped
-from sweeprof.report.layer_table import (
-    Figures,
-    TreeNode,
-    level,
-    missing_lines,
-    nodes,
-    remarks_on,
-    summary_lines,
-    timing_lines,
-    uncounted_lines,
-)
+from sweeprof.report.layer_table import Figures, TreeNode, nodes, remarks_on
 from sweeprof.report.markdown import escaped as markdown_escaped
 from sweeprof.report.markdown import head_lines, table_line
 from sweeprof.report.view import StringTable, render
@@ -74,7 +64,7 @@ def tree(
         raise UserError([choice_problem("rows", name, "row annotation", ROWS) for name in unknown])
     table, reason = layer_table.with_figures(table)
     chosen = layer_table.selected_columns(columns, layer_table.SHOWN if style == "table" else REPR_COLUMNS, table)
-    depth = level(table, depth)
+    depth = layer_table.level(table, depth)
     shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
     notes = remarks_on(table, chosen)
     if reason:
@@ -109,7 +99,7 @@ def _table(  # the options of a tree
         hidden += [layer_table.column_title(column) for column in columns[len(cells[0]) - 1 :]]
     lines = with_rule(cells, [False] + [True] * (len(cells[0]) - 1))
     lines += [lines[1], *aligned(total_pairs(figures, unit), (False, False))]
-    notes = uncounted_lines(figures.table)
+    notes = layer_table.uncounted_lines(figures.table)
     if width is not None and natural > width:
         notes.insert(0, left_out(hidden, width, natural))
     return lines, notes
@@ -239,7 +229,7 @@ def overview(table: LayerTable, depth: int | None = None, top: int | None = 3, d
         top: how many classes are named per depth and figure; None names all.
         detailed: whether the tree is in it.
     """
-    depth = level(table, depth)
+    depth = layer_table.level(table, depth)
     shown, reason = layer_table.with_figures(table)
     parts = [_overview_totals(shown)]
     sums = {}
@@ -247,14 +237,14 @@ def overview(table: LayerTable, depth: int | None = None, top: int | None = 3, d
         deepest = max((row.depth for row in table.rows), default=-1)
         last = deepest if depth is None else min(depth, deepest)
         for one in range(last + 1):
-            sums[f"depth {one}:"] = summary_lines(table, one, top)
+            sums[f"depth {one}:"] = layer_table.summary_lines(table, one, top)
     else:
-        sums["every depth:"] = summary_lines(table, None, top)
+        sums["every depth:"] = layer_table.summary_lines(table, None, top)
     parts += ["\n  ".join([title, *lines]) for title, lines in sums.items()]
     if detailed:
         parts.append(tree(table, depth, style="repr"))  # with the remarks on the times
     else:
-        parts.append("\n".join(filter(None, (*timing_lines(table), reason))))
+        parts.append("\n".join(filter(None, (*layer_table.timing_lines(table), reason))))
     return "\n\n".join(filter(None, parts))
 
 
@@ -328,7 +318,7 @@ def to_html(
         columns=[(layer_table.column_title(column), layer_table.is_numeric(column)) for column in chosen],
         rows=rows,
         totals=[figures.total_text(column) for column in chosen],
-        timing=timing_lines(figures.table),
+        timing=layer_table.timing_lines(figures.table),
         peak=layer_table.text_of(table.liveness.peak_bytes, "act_bytes") if table.liveness else "",
     )
 
@@ -490,14 +480,8 @@ def to_latex(
     align = "".join("r" if layer_table.is_numeric(column) else "l" for column in chosen)
     lines = [rf"\begin{{tabular}}{{ll{align}}}", r"\toprule", header, r"\midrule", *rows, r"\midrule", total]
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\noindent\footnotesize {escaped(note)}" for note in missing_lines(table, chosen)]
+    lines += [rf"\par\noindent\footnotesize {escaped(note)}" for note in layer_table.missing_lines(table, chosen)]
     if standalone:
-        lines = [
-            r"\documentclass{article}",
-            r"\usepackage{booktabs}",
-            r"\begin{document}",
-            r"\noindent",
-            *lines,
-            r"\end{document}",
-        ]
+        start = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\begin{document}", r"\noindent"]
+        lines = [*start, *lines, r"\end{document}"]
     return "\n".join([*lines, ""])

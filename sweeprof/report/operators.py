@@ -22,8 +22,8 @@ from sweeprof.results.observations import (
 )
 from sweeprof.text import one_line
 
-_ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
-_ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
+ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
+ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
 TITLES = {
     "path": "module",
     "device": "accelerator time",
@@ -48,37 +48,8 @@ def operators_csv(operators: Operators) -> str:
 
 
 def time_column(rows: Sequence[OperatorRow]) -> str:
-    """Return the column of own seconds: on the accelerator where there is one."""
+    """Return the column of own seconds: on the accelerator where there is one; operators on the host alone have none there."""
     return "device_self_s" if any(row.device_self_s is not None for row in rows) else "self_s"
-
-
-def columns_of(rows: Sequence[OperatorRow]) -> list[str]:
-    """Return the columns of rows."""
-    return _ON_DEVICE if time_column(rows) == "device_self_s" else _ON_HOST
-
-
-def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
-    """Return the texts of a row by column; empty where there is no value."""
-    texts = {
-        "path": one_line(row.path),
-        "operator": one_line(row.operator),
-        "phase": row.phase,
-        "calls": calls_text(row.calls),
-        "device": _text(row.device_self_s, "s"),
-        "share": "",
-        "self": rounded(row.self_s, "s"),
-        "total": rounded(row.total_s, "s"),
-        "flops": _text(row.flops, "FLOP"),
-        "allocated": _text(row.allocated_bytes, "B"),
-        "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
-    }
-    if share is not None:
-        texts["share"] = rounded(share, "share")
-    return texts
-
-
-def _text(value: float | None, unit: str) -> str:
-    return "" if value is None else rounded(value, unit)
 
 
 def calls_text(calls: float) -> str:
@@ -226,12 +197,7 @@ def times_of(function: FunctionLines, line: Line) -> LineRow:
 
 def memory_of(lines: Lines, line: Line) -> list[int | None]:
     """Return the bytes of a line in the order of :func:`memory_columns`; None where it did not run."""
-    figures = {
-        "usage": line.usage_bytes,
-        "increment": line.increment_bytes,
-        "allocated": line.allocated_bytes,
-        "at peak": line.peak_bytes,
-    }
     if not line.hits and not line.allocated_bytes and line.usage_bytes is None:
         return [None for _ in memory_columns(lines)]
-    return [figures[name] for name in memory_columns(lines)]
+    usage = [line.usage_bytes, line.increment_bytes] if lines.has_usage else []
+    return [*usage, line.allocated_bytes, line.peak_bytes] if lines.memory_reason is None else usage

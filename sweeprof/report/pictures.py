@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from sweeprof.numbers import rounded
 from sweeprof.report.layer_table import TreeNode, nodes, place_text
+from sweeprof.report.operators import time_column
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.observations import Allocations, Moment, OperatorRow, Operators, Phase
+from sweeprof.results.observations import Allocations, Moment, Operators, Phase
 from sweeprof.text import one_line, shortened
 
 # Colours of pictures, and parts of plotly's figures as plain data.
@@ -68,29 +69,21 @@ def figure(
         height: the pixels that it needs.
         legend: names with their colours, for the page to show where plotly has no legend.
     """
-    return {
-        "key": key,
-        "title": title,
-        "caption": caption,
-        "height": height,
-        "legend": legend,
-        "data": data,
-        "layout": layout,
-    }
+    shown = {"key": key, "title": title, "caption": caption, "height": height, "legend": legend}
+    return {**shown, "data": data, "layout": layout}
 
 
 def axis(title: str, is_log: bool = False) -> dict[str, Any]:
     """An axis with a title."""
-    spec: dict[str, Any] = {"title": axis_title(title), "type": "linear", "tickformat": ",.6~g"}
+    spec: dict[str, Any] = {
+        "title": {"text": plain(title), "font": {"size": 13}},
+        "type": "linear",
+        "tickformat": ",.6~g",
+    }
     if is_log:
         # Powers of ten and nothing between: what plotly writes there by default is a lone 2 or 5.
         spec |= {"type": "log", "dtick": 1, "minor": {"ticks": "outside"}}
     return spec
-
-
-def axis_title(title: str) -> dict[str, Any]:
-    """The title of an axis."""
-    return {"text": plain(title), "font": {"size": 13}}
 
 
 def scatter(
@@ -358,9 +351,10 @@ def icicle(picture: Blocks) -> Figure:
         "ids": list(map(str, range(len(blocks)))),
         "labels": [plain(block.label) for block in blocks],
         "parents": parents,
-        "values": [_rounded(max(0.0, size)) for size in rest],
+        # A millionth of the whole is far less than a pixel.
+        "values": [round(max(0.0, size), 4) for size in rest],
         "branchvalues": "remainder",
-        "text": list(map(_hover_text, blocks)),
+        "text": [plain(block.text).replace("\n", "<br>") for block in blocks],
         "textinfo": "label",
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {"colors": [block.colour for block in blocks], "line": {"width": 0.6, "color": "#ffffff"}},
@@ -375,15 +369,6 @@ def icicle(picture: Blocks) -> Figure:
     return figure(picture.key, picture.title, [trace], layout, picture.caption, height, picture.legend)
 
 
-def _hover_text(block: Block) -> str:
-    return plain(block.text).replace("\n", "<br>")
-
-
-def _rounded(percent: float) -> float:
-    """A millionth of the whole is far less than a pixel."""
-    return round(percent, 4)
-
-
 # A picture of the operators that take the most time.
 
 
@@ -395,11 +380,11 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 
 def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Figure | None:
     """The operators by self time, all their modules and shapes together; None where nothing was traced."""
-    on_device = is_on_device(operators)
+    column = time_column(operators.rows)
     seconds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     calls: defaultdict[str, float] = defaultdict(float)
     for row in operators.rows:
-        seconds[row.operator][row.phase] += own_seconds(row, on_device)  # type: ignore[assignment]
+        seconds[row.operator][row.phase] += getattr(row, column) or 0.0
         calls[row.operator] += row.calls
     sums = {name: sum(parts.values()) for name, parts in seconds.items()}
     whole = sum(sums.values())
@@ -441,23 +426,13 @@ def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Figure | 
         "showlegend": len(bars) > 1,
         "legend": {"traceorder": "normal"},
     }
-    where = " on the accelerator" if on_device else ""
+    where = " on the accelerator" if column == "device_self_s" else ""
     title = f"Operators by self time{where}: {operators.mode}, {rounded(whole, 's')} in total"
     caption = "The times include the cost of tracing."
     if rest:
         share = sum(sums[name] for name in rest) / whole
         caption = f"{len(rest)} further operators take {share:.1%}. {caption}"
     return figure("operators", title, bars, layout, caption, 90 + _BAR_HEIGHT * len(shown))
-
-
-def is_on_device(operators: Operators) -> bool:
-    """True if the step ran on an accelerator; its device seconds are then the relevant ones."""
-    return any(row.device_self_s is not None for row in operators.rows)
-
-
-def own_seconds(row: OperatorRow, on_device: bool) -> float:
-    """Return the seconds on the accelerator or on the host; an operator on the host alone takes no time of the accelerator."""
-    return (row.device_self_s or 0.0) if on_device else row.self_s
 
 
 # A picture of what a step allocates over time, its peak marked.
@@ -630,14 +605,14 @@ def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks)
         ends: of the axis of intensity.
         peaks: whose FLOP/s is the upper end of the other axis.
     """
-    across = _LogAxis(*ends)
-    along = _LogAxis(min(point.flops_per_s for point in points), peaks.flops_per_s)
+    slowest = min(point.flops_per_s for point in points)
     least = _LEAST_SHARE * sum(point.seconds for point in points)
     taken: list[tuple[float, float, float]] = []
     found: list[dict[str, Any]] = []
     for point in points:
         text = shortened(point.name, 28)
-        x, y = across.place(point.intensity), along.place(point.flops_per_s)
+        x = _log_place(point.intensity, *ends)
+        y = _log_place(point.flops_per_s, slowest, peaks.flops_per_s)
         is_right = x < 0.6
         left = x if is_right else x - len(text) * _LETTER
         right = left + len(text) * _LETTER
@@ -655,12 +630,6 @@ def diameter(point: LayerPoint, longest: LayerPoint) -> float:
     return max(_SMALLEST, _LARGEST * math.sqrt(point.seconds / longest.seconds))
 
 
-class _LogAxis:
-    """Positions of values on a logarithmic axis, 0..1."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self.low = math.log(low)
-        self.length = max(math.log(high) - self.low, math.log(10.0))
-
-    def place(self, value: float) -> float:
-        return (math.log(value) - self.low) / self.length
+def _log_place(value: float, low: float, high: float) -> float:
+    """Return the position of a value on a logarithmic axis of at least one decade, 0..1."""
+    return math.log(value / low) / max(math.log(high / low), math.log(10.0))

@@ -79,16 +79,24 @@ def draw_blocks(picture: Blocks, is_vertical: bool, size: tuple[float, float] | 
         axes.set_xlim(-0.5, picture.levels - 0.5)
         axes.set_ylim(100, 0)
         axes.set_xticks(range(picture.levels))
-        dressed(axes, picture.title, "depth", share)
-        extent = axes.get_window_extent()
-        across, along = extent.width, extent.height
+        x, y = "depth", share
     else:
         axes.set_ylim(picture.levels - 0.5, -0.5)
         axes.set_xlim(0, 100)
         axes.set_yticks(range(picture.levels))
-        dressed(axes, picture.title, share, "depth")
-        extent = axes.get_window_extent()
-        across, along = extent.height, extent.width
+        x, y = share, "depth"
+    axes.set_title(plain(picture.title), loc="left", fontsize=11, color=INK, pad=10)
+    axes.set_xlabel(plain(x), fontsize=9, color=INK)
+    axes.set_ylabel(plain(y), fontsize=9, color=INK)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=8.5, length=3, width=0.6)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(EDGE)
+    extent = axes.get_window_extent()
+    across, along = extent.width, extent.height
+    if not is_vertical:
+        across, along = along, across
     for block in picture.blocks:
         place, width, height = (block.start, block.level - 0.5), block.size, 1.0
         box = block.size / 100 * along * points, across * points / max(picture.levels, 1)
@@ -102,7 +110,11 @@ def draw_blocks(picture: Blocks, is_vertical: bool, size: tuple[float, float] | 
     axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, labelcolor=INK
     )
-    captioned(axes, picture.caption)
+    if picture.caption:  # below the axes, broken to their width
+        width = axes.get_window_extent().width * points
+        lines = plain(textwrap.fill(picture.caption, max(40, int(width / 3.9))))
+        place, offset = "axes fraction", "offset points"
+        axes.annotate(lines, (0, 0), (0, -36), place, offset, fontsize=7.5, color="#666666", va="top")
     return figure, axes
 
 
@@ -129,29 +141,6 @@ def canvas(size: tuple[float, float]) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, dpi=DPI)
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
-
-
-def dressed(axes: Axes, title: str, x: str, y: str) -> None:
-    """Title, names of the axes, and quiet lines."""
-    axes.set_title(plain(title), loc="left", fontsize=11, color=INK, pad=10)
-    axes.set_xlabel(plain(x), fontsize=9, color=INK)
-    axes.set_ylabel(plain(y), fontsize=9, color=INK)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=8.5, length=3, width=0.6)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(EDGE)
-
-
-def captioned(axes: Axes, caption: str) -> None:
-    """A small text below the axes, broken to their width."""
-    if not caption:
-        return
-    width = axes.get_window_extent().width * 72 / axes.figure.dpi
-    lines = textwrap.fill(caption, max(40, int(width / 3.9)))
-    axes.annotate(
-        plain(lines), (0, 0), (0, -36), "axes fraction", "offset points", fontsize=7.5, color="#666666", va="top"
-    )
 
 
 def plain(text: str) -> str:

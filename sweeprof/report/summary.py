@@ -10,32 +10,24 @@ from typing import Literal
 
 from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import (
+    ARROWS,
     MODEL_AXIS,
     UNCLEAR,
     axis_title,
     baseline_text,
     called_metrics,
+    is_of_other_mode,
     is_optional,
     measured_of,
     metric_title,
     rounds_text,
     shown_metrics,
+    values_text,
 )
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import counted
-from sweeprof.results.compared_rows import (
-    DEVIATION,
-    THREADS,
-    Comparison,
-    Row,
-    ValuePair,
-    reason_of,
-    spelled,
-    value_of,
-)
-from sweeprof.results.constraints import (
-    BATCH_AXIS,
-)
+from sweeprof.results.compared_rows import DEVIATION, THREADS, Comparison, Row, ValuePair, reason_of, spelled, value_of
+from sweeprof.results.constraints import BATCH_AXIS
 from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Failure, Status
@@ -45,10 +37,7 @@ from sweeprof.text import axes_text, axis_text, one_line, without_numbers
 
 _MOST = 8
 """Lines of one kind that a report lists."""
-_WAYS = {
-    "rounds": "interleaved round by round",
-    "samples": "interleaved sample by sample",
-}
+_WAYS = {"rounds": "interleaved round by round", "samples": "interleaved sample by sample"}
 
 
 def percent(share: float) -> str:
@@ -167,12 +156,7 @@ def candidate_name(comparison: Comparison, row: Row) -> str:
     if comparison.against is not None:
         return "all"
     varying = comparison.varying_axes()
-    parts = []
-    for axis in comparison.baseline:
-        if axis in row.axes and axis in varying:
-            value = row.axes[axis]
-            parts.append(axis_text(value) if isinstance(value, str) else axes_text({axis: value}))
-    return ", ".join(parts)
+    return values_text({axis: row.axes[axis] for axis in comparison.baseline if axis in row.axes and axis in varying})
 
 
 def against_lines(comparison: Comparison) -> list[str]:
@@ -359,9 +343,7 @@ def short_notes(comparison: Comparison) -> list[str]:
     by_code: defaultdict[str, list[Footnote]] = defaultdict(list)
     for note in footnotes(comparison):
         by_code[note.code].append(note)
-    busy, noisy = by_code.pop("load_high", []), 0
-    for row in comparison.rows:
-        noisy += any(warning.code in NOISE for warning in row.all_warnings)
+    busy, noisy = by_code.pop("load_high", []), noisy_rows(comparison)
     noise = [note for code in NOISE for note in by_code.pop(code, [])]
     lines = []
     if busy:
@@ -382,6 +364,11 @@ def short_notes(comparison: Comparison) -> list[str]:
     return lines
 
 
+def noisy_rows(comparison: Comparison) -> int:
+    """Return the number of rows whose times scatter."""
+    return sum(any(warning.code in NOISE for warning in row.all_warnings) for row in comparison.rows)
+
+
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
@@ -397,10 +384,9 @@ def _missing(comparison: Comparison) -> Iterator[Footnote]:
         for row in comparison.rows:
             cell = row.cells.get(info.name)
             has_failed = cell is not None and cell.measurement.failure is not None  # which is shown with its location
-            if row.has_values and value_of(row, info.name) is None and not has_failed:
+            is_missing = value_of(row, info.name) is None and not is_of_other_mode([row], info.name)
+            if row.has_values and is_missing and not has_failed:
                 reason = reason_of(row, info.name)
-                if reason.startswith("mode="):  # it is a metric of another kind of step
-                    continue
                 titles[reason][metric_title(info, comparison.rows)] = None
                 rows[reason].add(row.combination_id)
     for reason, missing in titles.items():
@@ -469,10 +455,8 @@ def _too_few_rounds(comparison: Comparison, cell: Cell) -> tuple[str, str]:
         return text, f"measure the {side} with {more}" if side else f"measure {more}"
     if comparison.running is not None:
         return text, _CONTINUES
-    return (
-        text,
-        f"measure the {side}'s missing rounds: resume=DIR" if side else "measure the missing rounds: resume=DIR",
-    )
+    whose = f"{side}'s " if side else ""
+    return text, f"measure the {whose}missing rounds: resume=DIR"
 
 
 def same_environment(row: Row) -> str:
@@ -527,7 +511,6 @@ class ReportSection:
 
 _MOST_LISTED = 20
 """Combinations that a report lists; ``comparison.csv`` has all of them."""
-_ARROWS = {"lower": "↓", "higher": "↑", None: ""}
 
 
 def sections(comparison: Comparison) -> list[ReportSection]:
@@ -562,27 +545,22 @@ def _front(comparison: Comparison) -> tuple[str, list[str]]:
         return "", []
     infos = {info.name: info for info in comparison.metrics}
     titles = {infos[name]: metric_title(infos[name], comparison.rows) for name in comparison.pareto}
-    title = ", ".join(f"{name} {_ARROWS[info.better]}" for info, name in titles.items())
+    title = ", ".join(name + ARROWS[info.better] for info, name in titles.items())
     # Of the rows that fulfil the constraints, or might if they were measured.
     candidates = [row for row in comparison.rows if not row.misses or not row.has_values]
     heading = f"Pareto front {measured_of(candidates, comparison.pareto)}".rstrip()
     tell = combination_namer(comparison)
-    lines = [_with_figures(titles, row, tell) for row in rows[:_MOST_LISTED]]
-    return f"{heading}: {title}", lines + _more(rows)
-
-
-def _with_figures(titles: Mapping[MetricInfo, str], row: Row, tell: Callable[[Mapping[str, object]], str]) -> str:
-    """Return a row with its figures, e.g. ``model=mlp – latency 1.00 ms, accuracy 0.9000``."""
-    figures = []
-    for info, title in titles.items():
-        value = value_of(row, info.name)
-        if value is not None:
-            figures.append(f"{title} {rounded(value, text_unit(info.name, info.unit))}")
-    name = tell(row.axes)
-    if row.is_incomplete:
-        name += f" ({rounds_text(row)})"
-    return f"{name} – {', '.join(figures)}" if figures else name
-
-
-def _more(rows: Sequence[Row]) -> list[str]:
-    return [f"and {len(rows) - _MOST_LISTED} more, in comparison.csv"] if len(rows) > _MOST_LISTED else []
+    lines = []
+    for row in rows[:_MOST_LISTED]:
+        figures = []
+        for info, name in titles.items():
+            value = value_of(row, info.name)
+            if value is not None:
+                figures.append(f"{name} {rounded(value, text_unit(info.name, info.unit))}")
+        place = tell(row.axes)
+        if row.is_incomplete:
+            place += f" ({rounds_text(row)})"
+        lines.append(f"{place} – {', '.join(figures)}" if figures else place)
+    if len(rows) > _MOST_LISTED:
+        lines.append(f"and {len(rows) - _MOST_LISTED} more, in comparison.csv")
+    return f"{heading}: {title}", lines

@@ -11,16 +11,14 @@ from sweeprof.report.columns import (
     MODEL_AXIS,
     UNCLEAR,
     Column,
-    axis_column,
+    axis_title,
     baseline_text,
     constant_value,
-    fulfils_column,
     is_throughput,
     metric_columns,
     metric_title,
     named_text,
     ratio_text,
-    rounds_column,
     rounds_text,
     shown_metrics,
     value_text,
@@ -30,7 +28,6 @@ from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.constraints import uncertain_selection
 from sweeprof.results.differences import Verdict
 from sweeprof.results.measurement import Number
-from sweeprof.results.record import Status
 from sweeprof.text import axis_number, axis_text, one_line
 
 
@@ -56,11 +53,6 @@ class TableRow:
     """True if a new baseline with its candidates begins here."""
 
     @property
-    def status(self) -> Status:
-        """The status of the row."""
-        return self.row.status
-
-    @property
     def failure(self) -> str | None:
         """Status and reason in one line; None for a row that has values."""
         if self.row.has_values:
@@ -81,22 +73,17 @@ class ReportTable:
 
 def tables(comparison: Comparison) -> list[ReportTable]:
     """Return one table per model, all with the same columns; a single one if no axis is the model, or if models are compared."""
-    return _tables(comparison, rows_by_table(comparison))
-
-
-def whole_table(comparison: Comparison) -> ReportTable:
-    """All rows in one table, with a column for the model where it varies."""
-    return _tables(comparison, {"": sorted_rows(comparison)})[0]
-
-
-def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
-    """The rows of every table in their order, by its title."""
     found: defaultdict[str, list[Row]] = defaultdict(list)
     is_split = _is_split(comparison)
     for row in sorted_rows(comparison):
         has_own = is_split and row.axes.get(MODEL_AXIS, "none") != "none"  # a program has no model
         found[axis_text(row.axes[MODEL_AXIS]) if has_own else one_line(comparison.name)].append(row)
-    return found
+    return _tables(comparison, found)
+
+
+def whole_table(comparison: Comparison) -> ReportTable:
+    """All rows in one table, with a column for the model where it varies."""
+    return _tables(comparison, {"": sorted_rows(comparison)})[0]
 
 
 def _is_split(comparison: Comparison) -> bool:
@@ -137,11 +124,15 @@ def _tables(comparison: Comparison, rows_by_title: Mapping[str, Sequence[Row]]) 
     varying = comparison.varying_axes()
     titled = MODEL_AXIS if len(rows_by_title) > 1 else None
     axes = [axis for axis in ordered_axes(comparison) if axis in varying and axis != titled]
-    columns = [axis_column(axis, comparison.axes, comparison.rows) for axis in axes]
+    columns = []
+    for axis in axes:
+        numeric = all(axis_number(row.axes[axis]) is not None for row in comparison.rows if axis in row.axes)
+        columns.append(Column(axis, "axis", axis_title(axis, comparison.axes), numeric))
     if any(row.is_incomplete for row in comparison.rows):
-        columns.append(rounds_column())
+        hint = "How many of the planned rounds were measured; the values are those of these rounds."
+        columns.append(Column("rounds", "rounds", "measured", False, hint))
     if comparison.constraints:
-        columns.append(fulfils_column(comparison.constraints))
+        columns.append(Column("fulfils", "fulfils", "fulfils", False, one_line(" and ".join(comparison.constraints))))
     constant = []
     """Metrics that have one exact value in each table, which its caption tells."""
     for info in shown_metrics(comparison):

@@ -43,23 +43,7 @@ _INTERVAL = re.compile(r" \[[^]]*\]")
 _NARROWEST = 20
 _STYLES = {"better": "green", "worse": "yellow", "unclear": "dim", "not_comparable": "dim", "same": "", None: ""}
 _FAILED = "red"
-_ASCII = str.maketrans(
-    {
-        "↓": "v",
-        "↑": "^",
-        "×": "x",
-        "–": "-",
-        "−": "-",
-        "µ": "u",
-        "·": "|",
-        "…": "~",
-        "─": "-",
-        "≥": ">=",
-        "→": ">",
-        "✓": "y",
-        "✗": "n",
-    }
-)
+_ASCII = str.maketrans("↓↑×–−µ·…─→✓✗", "v^x--u|~->yn") | {ord("≥"): ">="}
 """What a terminal without Unicode shows; every stand-in that is aligned takes as many cells."""
 
 
@@ -184,10 +168,8 @@ def _fitting(found: Sequence[ReportTable], width: int) -> tuple[list[list[Text]]
         parts = [_cut(Text(table.title, style="bold"), width)]
         if table.captions:
             parts.append(Text(" · ".join(f"{name} {value}" for name, value in table.captions), style="dim"))
-        parts += [
-            _cut(Text(GAP.join(head), style="bold"), width),
-            Text("─" * min(width, cell_len(GAP.join(head))), "dim"),
-        ]
+        parts.append(_cut(Text(GAP.join(head), style="bold"), width))
+        parts.append(Text("─" * min(width, cell_len(GAP.join(head))), "dim"))
         for line in table.lines:
             text = Text()
             for place, cell in zip(places, next(left), strict=True):

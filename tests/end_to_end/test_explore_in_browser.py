@@ -11,7 +11,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -27,10 +27,6 @@ from sweeprof.report.table import sorted_rows
 from sweeprof.results.compared_rows import Comparison, Row, compare_rows, set_against, value_of
 from sweeprof.results.constraints import Direction, dominant
 from sweeprof.results.measurement import Measurement
-
-if TYPE_CHECKING:
-    pass
-
 
 pytestmark = [needs_browser, pytest.mark.system]
 

@@ -88,7 +88,7 @@
     element("files").replaceChildren(...filesOf(files));
   };
 
-  chosen.append(...data.combinations.map(({ label }, place) => { const option = make("option", label); option.value = place; return option; }));
+  chosen.append(...data.combinations.map(({ label }, place) => new Option(label, place)));
   chosen.addEventListener("change", choose);
   const { left_out: rest } = data;
   if (rest.length) element("left-out").textContent = `${rest.length} combinations would make this page too large; their data are in the folders operators and memory: ${rest.join("; ")}`;

@@ -358,38 +358,29 @@ def test_passes_print_as_tables() -> None:
     assert cells["backward_macs"] == training.backward_macs  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out(width: int) -> None:
+def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out() -> None:
     protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
     profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
+    layers = profiler.layers
     things: list[Any] = [
         profiler.compute_all(["latency/forward", "latency/backward", "memory/rss_peak_bytes", "compute/macs"]),
-        profiler.seen("operators"),
-        profiler.seen("allocations"),
-        profiler.seen("lines"),
-        profiler.seen("layer_times"),
-        profiler.graph,
-        profiler.layers,
-        profiler.layers.rows,
-        profiler.layers.top("macs"),
-        profiler.metrics,
+        *map(profiler.seen, ("operators", "allocations", "lines", "layer_times")),
+        *(profiler.graph, layers, layers.rows, layers.top("macs"), profiler.metrics),
         sweeprof.compare(profiler, profiler.clone(model=Lenet(2)), names=("wide", "narrow")),
-        sweeprof.side_by_side(profiler.layers, profiler.layers),
+        sweeprof.side_by_side(layers, layers),
         sweeprof.live_tensors(Lenet()),
-        sample(),
-        sample().rows,
+        *(sample(), sample().rows),
     ]
-    for thing in things:
-        lines = thing.to_text(width=width).splitlines()
-        for line in lines:
-            # A word that is longer than the line, such as the path of a file, is not broken.
-            assert len(line) <= width or " " not in line.strip(), (type(thing), line)
-    tree = profiler.layers.to_text(width=width)
-    needed = re.search(r"to_text\(width=(\d+)\)", " ".join(tree.split()))
-    assert needed is not None
-    complete = profiler.layers.to_text(width=int(needed[1]))
-    assert "Not shown" not in complete
-    assert profiler.layers.to_text(width=1000).splitlines()[:8] == complete.splitlines()[:8]
+    for width in (40, 60, 80, 120):
+        for thing in things:
+            for line in thing.to_text(width=width).splitlines():
+                # A word that is longer than the line, such as the path of a file, is not broken.
+                assert len(line) <= width or " " not in line.strip(), (type(thing), line)
+        needed = re.search(r"to_text\(width=(\d+)\)", " ".join(layers.to_text(width=width).split()))
+        assert needed is not None
+        complete = layers.to_text(width=int(needed[1]))
+        assert "Not shown" not in complete
+        assert layers.to_text(width=1000).splitlines()[:8] == complete.splitlines()[:8]
 
 
 def test_notes_that_do_not_fit_stand_below_the_table() -> None:

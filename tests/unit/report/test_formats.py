@@ -41,6 +41,7 @@ from sweeprof.report.markdown import Comment, escaped, sanitised
 from sweeprof.report.terminal import Report, text
 from sweeprof.results.compared_rows import Comparison, set_against
 from sweeprof.results.constraints import with_selection
+from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement
 
 LIMIT = 65_536
@@ -189,6 +190,17 @@ def test_csv_values_are_exact() -> None:
             value = cell.measurement.value
             assert found[name] == ("" if value is None else repr(value))
         assert found["reason"] == (row.reason or "")
+
+
+@pytest.mark.parametrize(("reason", "is_left_out"), [("mode=training: of inference", True), ("no counter", False)])
+def test_the_csv_leaves_out_metrics_of_modes_that_no_row_has(reason: str, is_left_out: bool) -> None:
+    found = build([{"model": "a"}, {"model": "b"}], {"m/a": ("s", "lower"), "m/b": ("s", "lower")}, [{"m/a": 1.0}] * 2)
+    rows = []
+    for row in found.rows:
+        empty = Measurement("m/b", "s", "lower", None, reason)
+        rows.append(dataclasses.replace(row, cells={**row.cells, "m/b": Cell(empty)}))
+    (header, *_) = csv.reader(io.StringIO(csv_text(dataclasses.replace(found, rows=tuple(rows)))))
+    assert header == ["model", "status", "reason", "m/a", *([] if is_left_out else ["m/b"])]
 
 
 def test_columns_of_the_csv_have_different_names_whatever_an_axis_is_called() -> None:

@@ -6,11 +6,6 @@ const labelled = (text, element) => {
   made.append(element);
   return made;
 };
-const option = (text, value) => {
-  const made = make("option", text);
-  made.value = value;
-  return made;
-};
 const menuOf = (title, parts) => {
   const made = make("details", undefined, "menu"), summary = make("summary"), list = make("div", undefined, "list");
   summary.append(make("span", title), make("span", "", "count"));
@@ -37,7 +32,7 @@ addEventListener("click", ({ target }) => {
 // The own baseline, or another sweep that this one was compared with.
 const baselineChoice = () => {
   const select = make("select"), [own, ...others] = data.baselines;
-  select.append(option(own.text === null ? "nothing" : `as swept: ${own.text}`, 0), ...others.map(({ key }, at) => option(key, at + 1)));
+  select.append(new Option(own.text === null ? "nothing" : `as swept: ${own.text}`, 0), ...others.map(({ key }, at) => new Option(key, at + 1)));
   select.addEventListener("change", () => change({ baseline: data.baselines[select.value] }));
   listen(() => { select.value = data.baselines.indexOf(state.baseline); });
   return labelled("compare with", select);
@@ -45,7 +40,7 @@ const baselineChoice = () => {
 
 const groupChoice = () => {
   const select = make("select");
-  select.append(option("nothing", -1), ...varying.map(({ key, place }) => option(key, place)));
+  select.append(new Option("nothing", -1), ...varying.map(({ key, place }) => new Option(key, place)));
   select.addEventListener("change", () => change({ group: Number(select.value) }));
   listen(() => { select.value = state.group; });
   return labelled("group by", select);

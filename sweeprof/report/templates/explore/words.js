@@ -1,4 +1,4 @@
-// Numbers as every report spells them (sweeprof/numbers.py and report/cells.py).
+// Numbers as every report spells them (sweeprof/numbers.py and report/columns.py).
 const MISSING = "–";
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
