@@ -381,7 +381,7 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Figure | None:
     """The operators by self time, all their modules and shapes together; None where nothing was traced."""
     column = time_column(operators.rows)
-    seconds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    seconds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     calls: defaultdict[str, float] = defaultdict(float)
     for row in operators.rows:
         seconds[row.operator][row.phase] += getattr(row, column) or 0.0

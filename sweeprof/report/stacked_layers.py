@@ -113,8 +113,9 @@ def draw_blocks(picture: Blocks, is_vertical: bool, size: tuple[float, float] | 
     if picture.caption:  # below the axes, broken to their width
         width = axes.get_window_extent().width * points
         lines = plain(textwrap.fill(picture.caption, max(40, int(width / 3.9))))
-        place, offset = "axes fraction", "offset points"
-        axes.annotate(lines, (0, 0), (0, -36), place, offset, fontsize=7.5, color="#666666", va="top")
+        axes.annotate(
+            lines, (0, 0), (0, -36), "axes fraction", "offset points", fontsize=7.5, color="#666666", va="top"
+        )
     return figure, axes
 
 
