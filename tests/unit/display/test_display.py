@@ -364,7 +364,8 @@ def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out() -> No
     layers = profiler.layers
     things: list[Any] = [
         profiler.compute_all(["latency/forward", "latency/backward", "memory/rss_peak_bytes", "compute/macs"]),
-        *map(profiler.seen, ("operators", "allocations", "lines", "layer_times")),
+        *(profiler.seen("operators"), profiler.seen("allocations")),
+        *(profiler.seen("lines"), profiler.seen("layer_times")),
         *(profiler.graph, layers, layers.rows, layers.top("macs"), profiler.metrics),
         sweeprof.compare(profiler, profiler.clone(model=Lenet(2)), names=("wide", "narrow")),
         sweeprof.side_by_side(layers, layers),
