@@ -77,6 +77,9 @@ class Setting:
 KEPT = 200
 """Compositions whose configs stay in memory, as each takes 0.2 MB."""
 
+CHANGED = frozenset(("output", "resume", "tracking"))
+"""Keys of the sweep's own config in which paths are expanded, or a default that is not installed is replaced."""
+
 Finish = Callable[[Json, tuple[str, ...], Mapping[str, object]], Json]
 """Called with a part of a config, the keys of the point's overrides, and its choices from config groups; returns the final part."""
 
@@ -192,7 +195,7 @@ class Resolver:
 
     def _composed_from(self, lines: tuple[str, ...]) -> _Composition:
         if lines not in self._composed:
-            config = self._loaded(lines)
+            config = self.master if self._is_of_master(lines) else self._loaded(lines)
             whole: Json = OmegaConf.to_container(config)  # type: ignore[assignment]
             del whole["hydra"]
             texts = list(_interpolations(whole))
@@ -204,6 +207,13 @@ class Resolver:
                 is_opaque=any(map(_is_opaque, texts)),
             )
         return self._composed[lines]
+
+    def _is_of_master(self, lines: tuple[str, ...]) -> bool:
+        """True if the sweep's own config is what Hydra composes from these overrides, also after planning has changed it."""
+        if list(lines) != self.master.hydra.overrides.task:
+            return False
+        texts = _interpolations({key: as_written(self.master, key) for key in IDENTITY})
+        return not any(_is_opaque(text) or not CHANGED.isdisjoint(_words_read(text)) for text in texts)
 
     def _loaded(self, lines: tuple[str, ...]) -> DictConfig:
         self.compositions += 1
@@ -886,7 +896,10 @@ def axis_value(value: object) -> object:
 
 def as_written(config: DictConfig, key: str) -> Any:
     """The value at a key as plain data, with its interpolations, which combinations may have different values for."""
-    return OmegaConf.to_container(config).get(key)  # type: ignore[union-attr]
+    node = config._get_node(key, validate_access=False)
+    if node is None or OmegaConf.is_config(node):
+        return _as_data(node)
+    return node._value()
 
 
 _LEVELS = {"axes": 2, "zip": 3, "variants": 3, "include": 2}
