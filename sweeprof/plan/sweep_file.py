@@ -221,7 +221,9 @@ class Resolver:
 
     def _resolved(self, composed: DictConfig, settings: Sequence[Setting]) -> Json:
         self.resolutions += 1
-        config = composed.copy()
+        config = composed
+        if settings:
+            config = composed.copy()
         for setting in settings:
             OmegaConf.update(config, setting.key, setting.value, force_add=True)
         singleton = HydraConfig.instance()
@@ -959,7 +961,7 @@ def _keys_of_axes(config: DictConfig) -> set[str]:
     """Return the names below which a config lists values of axes."""
     parts: list[Any] = [config]
     if isinstance(config.get("grids"), ListConfig):
-        parts += config.grids
+        parts.extend(config.grids)  # `+=` would copy the whole config into a list of OmegaConf
     keys: set[str] = set()
     for part in parts:
         if not isinstance(part, DictConfig):
@@ -967,7 +969,7 @@ def _keys_of_axes(config: DictConfig) -> set[str]:
         points = [part.get("axes")]
         for name in ("zip", "include"):
             if isinstance(part.get(name), ListConfig):
-                points += part[name]
+                points.extend(part[name])
         for point in points:
             if isinstance(point, DictConfig):
                 keys.update(map(str, point))
