@@ -183,7 +183,8 @@ with terminable():
     try:
         print("ready", flush=True)
         {ending}
-        time.sleep(60)
+        for _ in range(600):  # a signal just before a long sleep would be handled after it
+            time.sleep(0.1)
     except KeyboardInterrupt:
         os.kill(os.getpid(), signal.SIGHUP)  # by the system and by the shell
         print("a line for a terminal that is not there", flush=True)
