@@ -255,7 +255,6 @@ def test_two_at_once_are_no_trouble(output: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nightly"], "--keep"),
         (["nightly", "--keep", "0"], "--keep: '0' must be an integer ≥ 1"),
         (["nightly", "--keep", "two"], "--keep: 'two' must be an integer ≥ 1"),
         (["nightly", "--keep", "2.5"], "--keep: '2.5' must be an integer ≥ 1"),
@@ -265,16 +264,9 @@ def test_two_at_once_are_no_trouble(output: Path, monkeypatch: pytest.MonkeyPatc
         ),
         (["../outputs/nightly", "--keep", "1"], "is not a name of sweeps"),
         (["nightly", "--keep", "1", "--output", "absent"], "--output: 'absent' has no sweeps."),
-        (["nightly", "--kept", "1"], "'--kept' is not an option. Did you mean '--keep'?"),
     ],
 )
 def test_mistakes_remove_nothing(output: Path, words: list[str], said: str, capsys: Capture) -> None:
     assert main(["--output", str(output), *words]) == 1
     assert said in capsys.readouterr().err
     assert days(output) == [1, 2, 3, 4, 5]
-
-
-def test_help_says_that_mlflow_keeps_the_trend(capsys: Capture) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "MLflow keeps its runs" in capsys.readouterr().out

@@ -23,7 +23,6 @@ from sweeprof.paths import conf_folder
 
 CONF = Path(conf_folder())
 FILES = sorted(CONF.rglob("*.yaml"))
-FOLDERS = sorted({file.parent.name for file in FILES if file.parent != CONF and "hydra" not in file.parts})
 
 
 def relative(file: Path) -> str:
@@ -35,10 +34,6 @@ def options() -> Iterator[tuple[str, str]]:
         parent = file.parent.relative_to(CONF)
         if parent != Path() and parent.parts[0] not in ("sweep", "hydra"):
             yield str(parent), file.stem
-
-
-def test_there_are_configs() -> None:
-    assert {"model", "dataset", "backend", "device", "metrics", "protocol", "sweep", "tracking"} <= set(FOLDERS)
 
 
 @pytest.mark.parametrize("file", FILES, ids=relative)
@@ -53,10 +48,6 @@ def test_a_sweep_begins_with_its_command(file: Path) -> None:
     first, second, *_ = file.read_text(encoding="utf-8").splitlines()
     assert first == f"# python -m sweeprof +sweep={file.stem}"
     assert re.match(r"# \S", second)
-
-
-def test_the_defaults_have_no_problem() -> None:
-    assert config_problems(composed_of()) == []
 
 
 @pytest.mark.parametrize(("group", "option"), list(options()))
