@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sweeprof.cli.common import PIPED_WIDTH, add_output, add_trust, print_error, sweep_folder
+from sweeprof.cli.common import PIPED_WIDTH, add_output, add_sweep, add_trust, print_error, sweep_folder
 from sweeprof.cluster.job_tracker import follow
 from sweeprof.errors import ExitCode, Problem, UserError
 from sweeprof.plan.plan import Plan
@@ -23,11 +23,7 @@ from sweeprof.text import console, error_console
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
-    parser.add_argument(
-        "folder",
-        metavar="DIR",
-        help="the folder of a sweep; last or NAME/last: the newest",
-    )
+    add_sweep(parser)
     parser.add_argument(
         "--wait", action="store_true", help="wait until no job is left; Ctrl-C stops waiting, not the jobs"
     )
@@ -37,27 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the subcommand; return the exit code."""
+
+    def launch(folder: Folder, _plan: Plan, _shards: Sequence[int]) -> None:
+        follow(folder.path, options.wait, options.trust)
+
     try:
-        return _collect(sweep_folder(options.folder, options.output), options.wait, options.trust)
+        folder = sweep_folder(options.folder, options.output)
+        with driver_lock(folder.path, allow_jobs=True, key="DIR"):
+            plan = folder.read_plan()
+            if not plan.cluster:
+                message = "was not measured by jobs of a cluster; see resume=DIR."
+                raise UserError([Problem("DIR", str(folder.path), message)])
+            tracker = stored_tracker(folder, "tracking.uri", trust=options.trust)
+            out, live = console(PIPED_WIDTH), error_console()
+            return driver.measure_missing(folder, plan, tracker, launch, out, live, options.trust)
     except OSError as error:
         if not is_full(error):
             raise
         print_error(f"{options.folder}: the disk is full")
         return ExitCode.INCOMPLETE
-
-
-def _collect(folder: Folder, wait: bool, trust: bool) -> int:
-    out = console(PIPED_WIDTH)
-    live = error_console()
-    with driver_lock(folder.path, allow_jobs=True, key="DIR"):
-        plan = folder.read_plan()
-        if not plan.cluster:
-            raise UserError(
-                [Problem("DIR", str(folder.path), "was not measured by jobs of a cluster; see resume=DIR.")]
-            )
-
-        def launch(folder: Folder, _plan: Plan, _shards: Sequence[int]) -> None:
-            follow(folder.path, wait, trust)
-
-        tracker = stored_tracker(folder, "tracking.uri", trust=trust)
-        return driver.measure_missing(folder, plan, tracker, launch, out, live, trust)

@@ -117,6 +117,11 @@ def print_error(error: SweeprofError | OSError | str) -> ExitCode:
 # Arguments of several subcommands; DIR is the folder of a sweep, `last`, or `NAME/last`
 
 
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for the folder of one sweep."""
+    parser.add_argument("folder", metavar="DIR", help="the folder of a sweep; last or NAME/last: the newest")
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the option for the folder of all sweeps."""
     parser.add_argument(

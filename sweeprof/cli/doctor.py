@@ -7,8 +7,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -57,7 +56,18 @@ def run(options: argparse.Namespace) -> ExitCode:
             message = "is not an argument: device=NAME, such as device=cuda."
             raise UserError([Problem("doctor", argument, message, f"{close}={value}" if close and value else None)])
         device = value
-    found = list(examine(options.quick, options.output, device))
+    found = [*doctor.backends(options.quick), *doctor.versions(), *doctor.processor(), *doctor.gpus()]
+    if device is not None:
+        found += doctor.device(device)
+    found += [*doctor.limits(), *doctor.disk(options.output)]
+
+    def say_waiting(holders: Sequence[Holder]) -> None:
+        print(f"waiting for {holders[0]}", file=sys.stderr)
+
+    processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if options.quick else (PROCESSES, SECONDS)
+    with HostLock(this_process("doctor", "doctor")).taken(True, (), say_waiting):
+        found += [*doctor.interference(), *doctor.clock()]
+        found += doctor.noise(processes, seconds, doctor.protocols(), device or "cpu")
     if options.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1))
     else:
@@ -65,32 +75,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.strict and any(finding.distorts for finding in found):
         return ExitCode.INCOMPLETE
     return ExitCode.OK
-
-
-def examine(quick: bool, output: Path, device: str | None = None) -> Iterator[Finding]:
-    """Return all findings; measurements wait for the host lock.
-
-    Raises:
-        UserError: the folder of the locks cannot be used, or PyTorch has no such kind of device on any host.
-    """
-    yield from doctor.backends(quick)
-    yield from doctor.versions()
-    yield from doctor.processor()
-    yield from doctor.gpus()
-    if device is not None:
-        yield from doctor.device(device)
-    yield from doctor.limits()
-    yield from doctor.disk(output)
-
-    def say_waiting(holders: Sequence[Holder]) -> None:
-        print(f"waiting for {holders[0]}", file=sys.stderr)
-
-    lock = HostLock(this_process("doctor", "doctor"))
-    with lock.taken(True, (), say_waiting):
-        yield from doctor.interference()
-        yield from doctor.clock()
-        processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if quick else (PROCESSES, SECONDS)
-        yield from doctor.noise(processes, seconds, doctor.protocols(), device or "cpu")
 
 
 def show(found: Sequence[Finding], out: Console) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 
 from rich.text import Text
 
-from sweeprof.cli.common import PIPED_WIDTH, add_output, add_trust, sweep_folder
+from sweeprof.cli.common import PIPED_WIDTH, add_output, add_sweep, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, UserError, choice_problem
 from sweeprof.report.csv import NEEDS, has_parquet
 from sweeprof.report.terminal import Report
@@ -37,11 +37,7 @@ docs/reports.md describes each.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = EPILOG
-    parser.add_argument(
-        "folder",
-        metavar="DIR",
-        help="the folder of a sweep; last or NAME/last: the newest",
-    )
+    add_sweep(parser)
     parser.add_argument("--format", metavar="NAMES", default="", help=f"also write: {', '.join(FORMATS)}, all")
     add_trust(parser)
     add_output(parser)

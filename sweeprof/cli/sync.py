@@ -40,8 +40,6 @@ from sweeprof.run.tracker_process import (
 from sweeprof.storage import Folder
 from sweeprof.tracking.connection import same_address
 
-MISSING = "it was not measured"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
@@ -154,7 +152,7 @@ def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
     if has_driver(folder.path):
         message = "is being measured; it is sent at its end."
         raise UserError([Problem("DIR", str(folder.path), message)])
-    ending, missing = noted_ending(folder) or (None, MISSING)
+    ending, missing = noted_ending(folder) or (None, "it was not measured")
     with report_lock(folder.path):
         comparison = comparison_of(folder, missing, trust=trust)
         write_reports(folder, comparison)

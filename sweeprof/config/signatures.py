@@ -220,7 +220,13 @@ def _kind(annotation: ast.expr | None, home: str) -> ValueKind | None:  # noqa: 
             if isinstance(definition, ast.expr):
                 return _kind(definition, where)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _either(_kind(left, home), _kind(right, home))
+            one, other = _kind(left, home), _kind(right, home)
+            if one is not None and other is not None:
+                return ValueKind(
+                    f"{one.text} or {other.text}",
+                    lambda value: one.accepts(value) or other.accepts(value),
+                    one.choices + other.choices,
+                )
         case ast.Subscript(value=ast.Name(id="Literal"), slice=inner):
             values = _literal(inner)
             choices = values if isinstance(values, tuple) else (values,)
@@ -234,16 +240,6 @@ def _kind(annotation: ast.expr | None, home: str) -> ValueKind | None:  # noqa: 
                     lambda value: isinstance(value, list) and all(map(accepts, value)),
                 )
     return None
-
-
-def _either(one: ValueKind | None, other: ValueKind | None) -> ValueKind | None:
-    if one is None or other is None:
-        return None
-    return ValueKind(
-        f"{one.text} or {other.text}",
-        lambda value: one.accepts(value) or other.accepts(value),
-        one.choices + other.choices,
-    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
