@@ -387,9 +387,11 @@ def sweeps(output: Path, name: str | None = None) -> Iterator[Folder]:
     """Yield the sweeps below ``output``, of one name or of all, the newest first."""
     found = []
     for plan in output.glob("*/*/plan.json"):
-        created, match = created_at(plan.parent), _STAMP.fullmatch(plan.parent.name)
-        if created is not None and match is not None and name in (None, plan.parent.parent.name):
-            found.append((created, int(match[2] or 1), plan.parent))
+        match = _STAMP.fullmatch(plan.parent.name)
+        if match is not None and name in (None, plan.parent.parent.name):
+            with suppress(ValueError):  # there is no such time
+                created = datetime.strptime(match[1], _STAMP_FORMAT).replace(tzinfo=UTC)
+                found.append((created, int(match[2] or 1), plan.parent))
     for _, _, path in sorted(found, reverse=True):
         yield Folder(path)
 
@@ -421,17 +423,6 @@ def last_sweep(reference: str, output: Path, key: str, name: str | None = None) 
 def stamp_of(created: str) -> str:
     """Return the folder name of a sweep that was created at an ISO 8601 time: that time in UTC, e.g. ``2026-11-21_02-07-40Z``."""
     return f"{datetime.fromisoformat(created).astimezone(UTC):{_STAMP_FORMAT}}Z"
-
-
-def created_at(path: Path) -> datetime | None:
-    """Return when the sweep in a folder was created, in UTC; None if the name of the folder is not a time."""
-    match = _STAMP.fullmatch(path.name)
-    if match is None:
-        return None
-    try:
-        return datetime.strptime(match[1], _STAMP_FORMAT).replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 # ---- Addresses and files that a sweep's folder names: which of them are used ----
@@ -496,7 +487,6 @@ class Note:
 
     job: str
     node: str
-    restarts: int
     events: int
     """Bytes of its shard's events when it began, which are of earlier tasks."""
     ended: float | None = None

@@ -356,7 +356,10 @@ class JobTracker:
             if not self._is_incomplete(shard) or (self.plan.search is not None and has_finished):
                 continue  # a search may measure less than was planned
             progressed = self._done(shard) > task.done
-            outcome = job_outcome(task.state, note, self._output(task), progressed)
+            output = ""
+            with suppress(OSError):
+                output = self.jobs.log(task.submission.token, task.number).read_text(errors="replace")[-TAIL:]
+            outcome = job_outcome(task.state, note, output, progressed)
             if shard not in outcomes or task.state.name not in (UNKNOWN, VANISHED):  # an earlier outcome knows more
                 outcomes[shard] = outcome.shard
             recorded = 0
@@ -404,12 +407,6 @@ class JobTracker:
                 if not self.folder.is_done(trial):
                     leave_record(self.folder, self.plan, trial, outcome.status, outcome.reason, environment)
         return count
-
-    def _output(self, task: Task) -> str:
-        try:
-            return self.jobs.log(task.submission.token, task.number).read_text(errors="replace")[-TAIL:]
-        except OSError:
-            return ""
 
     def cancel(self) -> None:
         """Cancel every task and wait for their ends.

@@ -124,20 +124,13 @@ def script(
         python: the interpreter.
         inherited: environment variables that the task needs as they are here.
     """
-    return prelude(settings, inherited) + f"exec {shlex.join(command(submission, folder, python))}\n"
-
-
-def prelude(settings: Mapping[str, Any], inherited: Mapping[str, str]) -> str:
-    """Return the lines of a task's script that prepare its environment."""
     lines = [
         "#!/bin/bash",
         "# Made by sweeprof. Each task of the array measures one shard; trials that have a record are not run again.",
-        *(f"export {key}={shlex.quote(value)}" for key, value in inherited.items()),
-        *map(str, settings["setup"]),
     ]
+    for key, value in inherited.items():
+        lines.append(f"export {key}={shlex.quote(value)}")
+    lines += map(str, settings["setup"])
+    command = [python, "-m", MODULE, str(folder), submission.token]  # a task reads its number from its environment
+    lines.append(f"exec {shlex.join(command)}")
     return "\n".join(lines) + "\n"
-
-
-def command(submission: Submission, folder: Path, python: str) -> list[str]:
-    """Return the command of a task, without its number, which the task reads from its environment."""
-    return [python, "-m", MODULE, str(folder), submission.token]

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -151,27 +150,6 @@ def placement_problems(shards: object) -> Iterator[Problem]:
     """Return the problem of a search that is to be divided."""
     if shards not in (None, 1):
         yield Problem("shards", shards, "must be 1 for a search, which measures one combination after the other.")
-
-
-def search_plan(search: Json, metrics: Sequence[MetricInfo], combinations: Sequence[Combination]) -> SearchPlan | None:
-    """Return the search of a config without problems; None if it has no goal."""
-    if not has_goal(search):
-        return None
-    names = metric_names(metrics)
-    able = sum(combination.unsupported is None for combination in combinations)
-    trials = search["trials"] or max(LEAST_TRIALS, math.ceil(SHARE * able))
-    goals = tuple(SearchGoal(names[name], direction) for direction, name in _goals(search))
-    return SearchPlan(goals, min(trials, able), search["sampler"] or default_sampler(), search["seed"])
-
-
-def with_conditions(compare: ComparisonSettings, search: SearchPlan | None, given: Json) -> ComparisonSettings:
-    """Return the settings of the comparison with the conditions of a search, and with the front of its goals."""
-    if search is None:
-        return compare
-    constraints = list(dict.fromkeys([*(compare.constraints or ()), *given["subject_to"]]))
-    if len(search.goals) > 1:
-        compare = replace(compare, pareto=[goal.metric for goal in search.goals])
-    return replace(compare, constraints=constraints)
 
 
 def change_problems(search: SearchPlan | None, given: Mapping[str, object]) -> Iterator[Problem]:
@@ -364,13 +342,24 @@ class Composer:
             entries.append(OUTPUT_DIFFERENCE)
         entries += [*_quality_entries(combinations), *_reported_entries(combinations)]
         passes = tuple(passes_of(entries))
-        search = search_plan(self._search, self._metric_infos(combinations, measured), combinations)
+        pareto, constraints = self._plain("compare.pareto"), self._plain("compare.constraints")
+        search = None
+        if has_goal(self._search):
+            names = metric_names(self._metric_infos(combinations, measured))
+            goals = tuple(SearchGoal(names[name], direction) for direction, name in _goals(self._search))
+            able = sum(combination.unsupported is None for combination in combinations)
+            trials = self._search["trials"] or max(LEAST_TRIALS, math.ceil(SHARE * able))
+            sampler = self._search["sampler"] or default_sampler()
+            search = SearchPlan(goals, min(trials, able), sampler, self._search["seed"])
+            constraints = list(dict.fromkeys([*(constraints or ()), *self._search["subject_to"]]))
+            if len(goals) > 1:
+                pareto = [goal.metric for goal in goals]
         shards, cluster = self.sharded(combinations, baseline.axes, passes, search is not None)
         compare = ComparisonSettings(
             thresholds=self._plain("compare.thresholds"),
             tolerance=self.config.compare.tolerance,
-            pareto=self._plain("compare.pareto"),
-            constraints=self._plain("compare.constraints"),
+            pareto=pareto,
+            constraints=constraints,
             against=baseline.against,
         )
         # The overrides as they were given, with their interpolations.
@@ -392,7 +381,7 @@ class Composer:
             cluster=cluster,
             fail_fast=bool(self.config.fail_fast),
             budget=self.config.budget,
-            compare=with_conditions(compare, search, self._search),
+            compare=compare,
             search=search,
             metrics=entries,
             threshold=max(thresholds, default=0) or None,
@@ -460,18 +449,16 @@ class Composer:
             # A baseline of all axes pairs all combinations: one task chooses each after the results of the others.
             baseline = dict.fromkeys(key for c in combinations for key in c.axes)
         if settings["scheduler"] is None:
-            return in_shards(combinations, baseline, self._shard_count(combinations)), {}
+            if is_search:
+                count = 1
+            elif self.config.shards is not None:
+                count = int(self.config.shards)
+            else:
+                count = min(len(combinations), parallel_jobs(self.config.hydra.launcher))
+            return in_shards(combinations, baseline, count), {}
         asked = resources_of(combinations, settings, baseline)
         shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
         return shards, {"settings": settings, "resources": resources}
-
-    def _shard_count(self, combinations: Sequence[Combination]) -> int:
-        """Return the number of shards for the launcher."""
-        if has_goal(self._search):
-            return 1
-        if self.config.shards is not None:
-            return int(self.config.shards)
-        return min(len(combinations), parallel_jobs(self.config.hydra.launcher))
 
     def _key_problems(self) -> Iterator[Problem]:
         """Keys that a sweep file adds and nothing reads."""
@@ -503,7 +490,12 @@ class Composer:
         """Return the problem of several sweep files that list combinations: Hydra would merge their axes into one product."""
         if self.config.single_combination is True:
             return
-        shaped = [name for name, path in self.points.sweep_files.items() if _lists_combinations(path)]
+        keys = [key for key in (*SHAPE_KEYS, "hydra.sweeper.params") if key != "exclude"]  # a rule alone lists none
+        shaped = []
+        for name, path in self.points.sweep_files.items():
+            config = OmegaConf.load(path)
+            if any(OmegaConf.is_interpolation(config, key) or OmegaConf.select(config, key) for key in keys):
+                shaped.append(name)
         if len(shaped) > 1:
             message = "list combinations; name one of them, and write several products as `grids` of one file."
             yield Problem("sweep", ", ".join(shaped), message)
@@ -626,13 +618,6 @@ def _quality_entries(combinations: Sequence[Combination]) -> list[Json]:
 def _reported_entries(combinations: Sequence[Combination]) -> list[str | Json]:
     """Return the entries of the metrics of servers, and of those that programs report."""
     return reported_by(c.config["backend"] for c in combinations if c.config["backend"].get("framework") == "command")
-
-
-def _lists_combinations(path: Path) -> bool:
-    """True if a sweep file lists combinations; one that only excludes some has settings."""
-    config = OmegaConf.load(path)
-    keys = [key for key in (*SHAPE_KEYS, "hydra.sweeper.params") if key != "exclude"]
-    return any(OmegaConf.is_interpolation(config, key) or OmegaConf.select(config, key) for key in keys)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -60,7 +60,6 @@ class Trial:
     combination_id: str
     pass_name: PassName
     round: int = 0
-    attempt: int = 0
 
 
 TrialGroup = tuple[Trial, ...]

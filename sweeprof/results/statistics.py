@@ -63,16 +63,16 @@ def is_hopeless(rounds: int, needed: int | None, most_rounds: int) -> bool:
     return rounds >= GIVE_UP_FROM and (needed is None or needed > GIVE_UP * most_rounds)
 
 
-def percentile_needs(percentile: float, confidence: float = CONFIDENCE) -> int:
-    """Samples needed before the largest one lies above the percentile with the given confidence.
+def percentile_needs(percentile: float) -> int:
+    """Samples needed before the largest one lies above the percentile with :data:`CONFIDENCE`.
 
-    The smallest n with ``(p/100)^n <= 1 - confidence``: 5 for p50, 29 for p90, 59 for p95, 299 for p99.
+    The smallest n with ``(p/100)^n <= 0.05``: 5 for p50, 29 for p90, 59 for p95, 299 for p99.
     """
-    return math.ceil(math.log(1 - confidence) / math.log(percentile / 100))
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(percentile / 100))
 
 
-def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Distribution-free interval of the median from order statistics; None with too few samples (n < 6 at 95%).
+def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
+    """Distribution-free 95 % interval of the median from order statistics; None for fewer than six samples.
 
     Source: H. A. David and H. N. Nagaraja, "Order Statistics", 3rd ed., section 7.1.
     """
@@ -82,7 +82,7 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
 
     # [x_(r), x_(n+1-r)] misses the median with probability 2 P(B < r), B ~ Binomial(n, 1/2): take the largest r allowed.
     below = bdtr(np.arange(n), n, 0.5)
-    rank = int(np.searchsorted(below, (1 - confidence) / 2, side="right"))
+    rank = int(np.searchsorted(below, (1 - CONFIDENCE) / 2, side="right"))
     if not rank:
         return None
     return ordered[rank - 1], ordered[n - rank]
@@ -94,19 +94,19 @@ def spread(samples: Sequence[float]) -> float:
     return float((high - low) / middle) if middle else 0.0
 
 
-def rounds_interval(medians: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """T interval of the geometric mean of per-round medians; None for fewer than two rounds."""
+def rounds_interval(medians: Sequence[float]) -> tuple[float, float] | None:
+    """95 % t interval of the geometric mean of per-round medians; None for fewer than two rounds."""
     if len(medians) < 2:
         return None
-    return _log_t_interval(np.log(np.asarray(medians, dtype=float)), confidence)
+    return _log_t_interval(np.log(np.asarray(medians, dtype=float)), CONFIDENCE)
 
 
-def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """T interval of the arithmetic mean, for values that may be zero or negative; None for fewer than two."""
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """95 % t interval of the arithmetic mean, for values that may be zero or negative; None for fewer than two."""
     if len(values) < 2:
         return None
     array = np.asarray(values, dtype=float)
-    half = _t_quantile(len(array) - 1, confidence) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    half = _t_quantile(len(array) - 1, CONFIDENCE) * float(array.std(ddof=1)) / math.sqrt(len(array))
     center = float(array.mean())
     return center - half, center + half
 

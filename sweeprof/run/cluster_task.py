@@ -28,21 +28,16 @@ EXIT_HELD = 75
 """Exit code where another task measures the same shard (EX_TEMPFAIL)."""
 
 
-def task_number() -> int:
-    """Return the number of this task within its array."""
-    numbers = [os.environ[name] for name in NUMBERS if name in os.environ]
-    if not numbers:
-        raise UserError(f"this is not a task of a cluster: none of {', '.join(NUMBERS)} is set.")
-    return int(numbers[0])
-
-
 def main(arguments: list[str]) -> int:
     """Run the shard that this task is for; returns the exit code."""
     guard_output()
     folder, token = Folder(Path(arguments[0])), arguments[1]
     if os.environ.get("SWEEPROF_PARENT") == str(os.getppid()):
         die_with(os.getppid())  # an actor of Ray: what it has started does not end with it
-    number = task_number()
+    numbers = [os.environ[name] for name in NUMBERS if name in os.environ]
+    if not numbers:
+        raise UserError(f"this is not a task of a cluster: none of {', '.join(NUMBERS)} is set.")
+    number = int(numbers[0])
     jobs = Jobs(folder.path)
     submission = jobs.read(token)
     if submission is None or submission.revoked:
@@ -51,7 +46,7 @@ def main(arguments: list[str]) -> int:
     place, shard = scheduler() or {}, submission.shards[number]
     events = folder.events / f"shard-{shard}.jsonl"
     earlier = events.stat().st_size if events.exists() else 0
-    note = Note(str(place.get("job")), str(place.get("node")), int(place.get("restarts") or 0), earlier)
+    note = Note(str(place.get("job")), str(place.get("node")), earlier)
     jobs.write_note(token, number, note)
     error: str | None = "it was ended"
     code = 1

@@ -39,7 +39,7 @@ from sweeprof.paths import user_path
 from sweeprof.plan.plan import Plan
 from sweeprof.results.environment import ROOT, gpus, usable_processors, user_name
 from sweeprof.results.files import open_regular, read_json, validated, write_json
-from sweeprof.results.record import Json, Record, Warning
+from sweeprof.results.record import Json, Record
 from sweeprof.storage import DRIVER, TrialEvent, events_of
 
 ENDING_S = 30.0
@@ -692,18 +692,11 @@ def _device_of(devices: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else "cpu"
 
 
-def oversubscription(plan: Plan, processors: int | None = None) -> Warning | None:
-    """Return the warning for a plan whose trials use more threads than there are CPUs; ``processors``: those of this process."""
-    available = processors or usable_processors()
-    threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
-    if plan.cluster or threads <= available:  # the nodes of a cluster may have more
-        return None
-    text = f"backend.threads={threads} asks for more than the {available} processors that this process may use"
-    return Warning("oversubscribed", text, f"backend.threads={available}")
-
-
 def warn_of_oversubscription(plan: Plan, out: Console) -> None:
-    """Print the warning of oversubscription, if any."""
-    warning = oversubscription(plan)
-    if warning:
-        out.print(Text(f"{warning.code}: {warning.text}; {warning.advice}", style="yellow"), soft_wrap=True)
+    """Print a warning if trials of the plan use more threads than this process has processors."""
+    available = usable_processors()
+    threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
+    if threads > available and not plan.cluster:  # the nodes of a cluster may have more
+        asked = f"backend.threads={threads} asks for more than the {available} processors that this process may use"
+        message = Text(f"oversubscribed: {asked}; backend.threads={available}", style="yellow")
+        out.print(message, soft_wrap=True)

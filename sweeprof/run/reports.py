@@ -429,20 +429,16 @@ def write_exports(
         makers.append(lambda: samples(comparison, _timings(folder, comparison)))
     for name, files in FILES_OF_SERVICES.items():
         if name in formats:
-            for file, content in files.items():
-                write_json(folder.path / file, content(comparison), durable=False)
+            for address, content in files.items():
+                write_json(folder.path / address, content(comparison), durable=False)
     for make in makers:
-        _write_table(folder.path / "tables", make, "parquet" in formats)
-
-
-def _write_table(into: Path, make: Callable[[], Tidy], is_parquet_wanted: bool) -> None:
-    table = make()
-    with replacing(into / f"{table.name}.csv", durable=False) as file:
-        for text in csv_chunks(table):
-            file.write(text.encode())
-    if is_parquet_wanted:
-        with replacing(into / f"{table.name}.parquet", durable=False) as file:
-            write_parquet(make(), file)
+        table = make()
+        with replacing(folder.path / "tables" / f"{table.name}.csv", durable=False) as file:
+            for text in csv_chunks(table):
+                file.write(text.encode())
+        if "parquet" in formats:
+            with replacing(folder.path / "tables" / f"{table.name}.parquet", durable=False) as file:
+                write_parquet(make(), file)
 
 
 def _timings(folder: Folder, comparison: Comparison) -> Iterator[Record]:

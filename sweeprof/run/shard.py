@@ -186,7 +186,8 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         for group in todo:
             if group[0].round > rounds:
                 rounds = group[0].round
-                shard.stop_decided(rounds)
+                for id in shard.sequential.note_decided(rounds):  # whose comparisons are decided (``protocol.decide``)
+                    shard.write_decided(id, rounds)
             shard.run(group)
             shard.report()
 
@@ -342,12 +343,7 @@ class _Shard:
 
         return note
 
-    def stop_decided(self, rounds: int) -> None:
-        """Stop measuring combinations whose comparisons the first ``rounds`` rounds have decided (``protocol.decide``)."""
-        for id in self.sequential.note_decided(rounds):
-            self._write_decided(id, rounds)
-
-    def _write_decided(self, id: str, rounds: int) -> None:
+    def write_decided(self, id: str, rounds: int) -> None:
         """Write the events of the trials that a combination does not need after its first ``rounds`` rounds."""
         most = int(self._combinations[id].config["protocol"]["rounds"])
         for name in self.plan.passes:
@@ -371,7 +367,7 @@ class _Shard:
                 records = self.folder.records_of(id, trials[0].pass_name)
                 rounds = max((record.round + 1 for record in records), default=0)
                 self.folder.note_decided(id, rounds, "budget")
-                self._write_decided(id, rounds)
+                self.write_decided(id, rounds)
         return False
 
     def _run_interleaved(self, trials: Sequence[Trial], host: HostSlot) -> None:

@@ -38,7 +38,7 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.storage import Folder
 
 FAILS_AGAIN: tuple[Status, ...] = ("failed", "oom", "unsupported")
-"""Statuses of a round that its repetition has, too: an exception, and a lack of memory."""
+"""Statuses of a round that its repetition has, too: an exception, and a lack of memory; a crash or a lost process may be chance."""
 
 
 class SequentialRounds:
@@ -67,18 +67,17 @@ class SequentialRounds:
         if not waiting:
             return []
         if rounds < MIN_ROUNDS:
-            decided = [id for id in waiting if self._fails_again(id)]
+            decided = []
+            for id in waiting:
+                in_rounds = self._records_in_rounds(id)
+                if in_rounds and all(record.status in FAILS_AGAIN for record in in_rounds):
+                    decided.append(id)
         else:
             still_open = self._still_open()
             decided = [id for id in waiting if id not in still_open]
         for id in decided:
             self._folder.note_decided(id, rounds)
         return decided
-
-    def _fails_again(self, id: str) -> bool:
-        """True if each round of a combination failed in a way that further ones repeat; a crash or a lost process may be chance."""
-        in_rounds = self._records_in_rounds(id)
-        return bool(in_rounds) and all(record.status in FAILS_AGAIN for record in in_rounds)
 
     def _records_in_rounds(self, id: str) -> list[Record]:
         return [record for record in self._folder.records_of(id) if pass_named(record.pass_name).kind == "rounds"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,15 +12,6 @@ from support.clustered import Clustered
 
 HELD = 3
 """A combination in the middle: of 6 in 3 tasks the second of the second."""
-
-
-def held(sweep: Clustered, *numbers: int, others: Iterable[int] | None = None) -> subprocess.Popen[str]:
-    """Start with combinations that wait; return the driver when they do so and others, by default all, are measured."""
-    sweep.touch(*(f"hold-{number}" for number in numbers))
-    head = sweep.start()
-    free = set(range(sweep.count)) - set(numbers) if others is None else set(others)
-    sweep.until(lambda: all(map(sweep.begun, numbers)) and sweep.recorded() >= free, f"only {numbers} to be held")
-    return head
 
 
 def test_a_sweep_over_three_nodes(sweep: Clustered) -> None:
@@ -40,7 +29,7 @@ def test_a_sweep_over_three_nodes(sweep: Clustered) -> None:
 
 
 def test_scancel_of_one_task(sweep: Clustered) -> None:
-    head = held(sweep, HELD)
+    head = sweep.held(HELD)
     task = sweep.task_of(HELD)
     sweep.lab.scancel(task)
     out, _ = head.communicate(timeout=60)
@@ -48,36 +37,31 @@ def test_scancel_of_one_task(sweep: Clustered) -> None:
     assert sweep.statuses() == {0: "ok", 1: "ok", 2: "ok", 3: "lost", 4: "ok", 5: "ok"}
     assert f"analysis: job {task} on " in out
     assert "was cancelled while it was measured" in sweep.table()["reason"][HELD]
-    sweep.remove(f"hold-{HELD}")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without(f"hold-{HELD}")
 
 
 def test_scancel_of_a_task_that_waits(sweep: Clustered) -> None:
     sweep.more = ("cluster.parallel=1",)
-    head = held(sweep, 0, others=())
+    head = sweep.held(0, others=())
     sweep.lab.scancel(sweep.task_of(HELD))
     sweep.remove("hold-0")
     assert head.wait(60) == 2
     assert sweep.statuses() == {0: "ok", 1: "ok", 2: "skipped", 3: "skipped", 4: "ok", 5: "ok"}
     assert "was cancelled while it waited before it was measured" in sweep.table()["reason"][HELD]
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without()
 
 
 def test_the_driver_is_killed_and_the_array_cancelled(sweep: Clustered) -> None:
-    head = held(sweep, 1, HELD)
+    head = sweep.held(1, HELD)
     head.kill()
     head.communicate()
     sweep.lab.scancel(*{task.partition("_")[0] for task in sweep.tasks()})
     sweep.until(sweep.has_ended, "the tasks to end")  # one that is let go before it hears of its end would be measured
-    sweep.remove("hold-1", f"hold-{HELD}")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without("hold-1", f"hold-{HELD}")
 
 
 def test_the_driver_is_killed_and_restarted_while_jobs_run(sweep: Clustered) -> None:
-    head = held(sweep, HELD)
+    head = sweep.held(HELD)
     head.kill()
     head.communicate()
     again = sweep.start_resuming()
@@ -89,7 +73,7 @@ def test_the_driver_is_killed_and_restarted_while_jobs_run(sweep: Clustered) -> 
 
 
 def test_a_second_driver_is_refused(sweep: Clustered) -> None:
-    held(sweep, HELD)
+    sweep.held(HELD)
     refused = sweep.resume()
     assert refused.code == 1
     assert "is in use by process" in refused.err
@@ -97,34 +81,30 @@ def test_a_second_driver_is_refused(sweep: Clustered) -> None:
 
 @pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
 def test_a_sweep_whose_jobs_run_is_not_resumed_in_another_way(sweep: Clustered, more: list[str]) -> None:
-    head = held(sweep, HELD)
+    head = sweep.held(HELD)
     head.kill()
     head.communicate()
     refused = sweep.resume("cluster.poll_s=0.5", "cluster=slurm", *more) if "shards=2" in more else sweep.resume(*more)
     assert refused.code == 1
     job = sweep.task_of(HELD).partition("_")[0]
     assert f"is being measured by job {job} of Slurm" in refused.err or "has no results that belong" in refused.err
-    sweep.remove(f"hold-{HELD}")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without(f"hold-{HELD}")
 
 
 def test_ctrl_c_cancels_the_array(sweep: Clustered) -> None:
     sweep.more = ("cluster.parallel=2",)
-    head = held(sweep, 0, HELD, others=[2])
+    head = sweep.held(0, HELD, others=[2])
     code, printed = sweep.interrupt(head)
     assert code == 130
     assert "interrupted" in printed
     assert set(sweep.tasks().values()) <= {"CANCELLED", "COMPLETED"}
     assert sweep.statuses()[5] == "skipped"
-    sweep.remove("hold-0", f"hold-{HELD}")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without("hold-0", f"hold-{HELD}")
 
 
 @pytest.mark.parametrize("how", ["requeue", "preemption"])
 def test_a_requeued_job_resumes(sweep: Clustered, how: str) -> None:
-    head = held(sweep, HELD)
+    head = sweep.held(HELD)
     task = sweep.task_of(HELD)
     if how == "requeue":
         sweep.lab.scontrol("requeue", task)
@@ -140,7 +120,7 @@ def test_a_requeued_job_resumes(sweep: Clustered, how: str) -> None:
 
 
 def test_a_node_dies(sweep: Clustered) -> None:
-    head = held(sweep, HELD)
+    head = sweep.held(HELD)
     task = sweep.task_of(HELD)
     node = sweep.lab.details(task)["BatchHost"]
     sweep.lab.kill_node(node)
@@ -153,7 +133,7 @@ def test_a_node_dies(sweep: Clustered) -> None:
 
 def test_a_node_dies_and_the_job_may_not_be_requeued(sweep: Clustered) -> None:
     sweep.more = ("cluster.options={no-requeue: true}",)
-    head = held(sweep, HELD)
+    head = sweep.held(HELD)
     first = sweep.task_of(HELD)
     sweep.lab.kill_node(sweep.lab.details(first)["BatchHost"])
     sweep.remove(f"hold-{HELD}")
@@ -169,14 +149,12 @@ def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep
     assert sweep.statuses() == {0: "ok", 1: "ok", 2: "oom", 3: "ok", 4: "ok", 5: "ok"}
     assert "ran out of memory while it was measured" in sweep.table()["reason"][2]
     assert len(sweep.jobs.all()) == 2  # the rest of its shard
-    sweep.remove("eat-2")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without("eat-2")
 
 
 def test_the_time_limit_ends_a_job(sweep: Clustered) -> None:
     sweep.more = ("cluster.options={no-requeue: true}",)
-    head = held(sweep, HELD)
+    head = sweep.held(HELD)
     first = sweep.task_of(HELD)
     sweep.lab.scontrol("update", f"job={first}", "EndTime=now+2")
     sweep.until(lambda: sweep.lab.states(first)[first] == "TIMEOUT", "the time limit", 100)

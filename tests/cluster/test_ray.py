@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -45,15 +44,6 @@ def idle_afterwards(lab: RayLab) -> Iterator[None]:
     lab.revive()
 
 
-def held(sweep: Clustered[RayLab], *numbers: int, others: Iterable[int] | None = None) -> subprocess.Popen[str]:
-    """Start with combinations that wait; return the driver when they do so and others, by default all, are measured."""
-    sweep.touch(*(f"hold-{number}" for number in numbers))
-    driver = sweep.start()
-    free = set(range(sweep.count)) - set(numbers) if others is None else set(others)
-    sweep.until(lambda: all(map(sweep.begun, numbers)) and sweep.recorded() >= free, f"only {numbers} to be held")
-    return driver
-
-
 def zone_of(lab: RayLab, sweep: Clustered[RayLab], number: int) -> str:
     """Return the zone of the node that runs the task of a combination."""
     name, _, place = sweep.task_of(number).rpartition("_")
@@ -87,7 +77,7 @@ def test_combinations_run_where_they_fit_and_compared_ones_stay_together(lab: Ra
 
 
 def test_a_task_that_is_killed(sweep: Clustered[RayLab], lab: RayLab) -> None:
-    driver = held(sweep, HELD)
+    driver = sweep.held(HELD)
     task = sweep.task_of(HELD)
     lab.kill_task(task)
     out, err = driver.communicate(timeout=150)
@@ -95,26 +85,23 @@ def test_a_task_that_is_killed(sweep: Clustered[RayLab], lab: RayLab) -> None:
     assert sweep.statuses() == {0: "ok", 1: "ok", 2: "ok", 3: "lost", 4: "ok", 5: "ok"}
     assert f"analysis: job {task} on " in out
     assert "was cancelled while it was measured" in sweep.table()["reason"][HELD]
-    sweep.remove(f"hold-{HELD}")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without(f"hold-{HELD}")
 
 
 @pytest.mark.slow
 def test_a_task_that_is_killed_while_it_waits(sweep: Clustered[RayLab], lab: RayLab) -> None:
     sweep.more = ("cluster.options={resources: {fast_disk: 1}}",)
-    driver = held(sweep, 0, others=())
+    driver = sweep.held(0, others=())
     lab.kill_task(sweep.task_of(HELD))
     sweep.remove("hold-0")
     assert driver.wait(150) == 2
     assert sweep.statuses() == {0: "ok", 1: "ok", 2: "skipped", 3: "skipped", 4: "ok", 5: "ok"}
     assert "was cancelled before it was measured" in sweep.table()["reason"][HELD]
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without()
 
 
 def test_the_driver_is_killed_and_started_again_while_tasks_run(sweep: Clustered[RayLab]) -> None:
-    driver = held(sweep, HELD)
+    driver = sweep.held(HELD)
     driver.kill()
     driver.communicate()
     again = sweep.start_resuming()
@@ -127,19 +114,17 @@ def test_the_driver_is_killed_and_started_again_while_tasks_run(sweep: Clustered
 
 @pytest.mark.slow
 def test_the_driver_and_a_task_are_killed(sweep: Clustered[RayLab], lab: RayLab) -> None:
-    driver = held(sweep, 1, HELD)
+    driver = sweep.held(1, HELD)
     driver.kill()
     driver.communicate()
     lab.kill_task(sweep.task_of(HELD))
-    sweep.remove("hold-1", f"hold-{HELD}")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without("hold-1", f"hold-{HELD}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
 def test_tasks_that_run_are_not_resumed_otherwise(sweep: Clustered[RayLab], more: list[str]) -> None:
-    driver = held(sweep, HELD)
+    driver = sweep.held(HELD)
     two = sweep.resume()
     assert two.code == 1
     assert "is in use by process" in two.err
@@ -149,30 +134,26 @@ def test_tasks_that_run_are_not_resumed_otherwise(sweep: Clustered[RayLab], more
     assert refused.code == 1
     job = sweep.task_of(HELD).rpartition("_")[0]
     assert f"is being measured by job {job} of Ray" in refused.err or "has no results that belong" in refused.err
-    sweep.remove(f"hold-{HELD}")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without(f"hold-{HELD}")
 
 
 @pytest.mark.slow
 def test_ctrl_c_kills_the_tasks(sweep: Clustered[RayLab]) -> None:
     sweep.more = ("cluster.options={resources: {fast_disk: 1}}",)  # one after the other
-    driver = held(sweep, 1, others=[0])
+    driver = sweep.held(1, others=[0])
     code, printed = sweep.interrupt(driver)
     assert code == 130, printed
     assert "interrupted" in printed
     assert sweep.jobs.queue() == ""
     assert sweep.statuses()[5] == "skipped"
-    sweep.remove("hold-1")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without("hold-1")
 
 
 @pytest.mark.parametrize("restarts", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_node_dies(sweep: Clustered[RayLab], lab: RayLab, restarts: int) -> None:
     """Ray starts the actor again; if it may not, the driver submits a further task."""
     sweep.more = (f"cluster.options={{max_restarts: {restarts}}}",)
-    driver = held(sweep, HELD)
+    driver = sweep.held(HELD)
     first, zone = sweep.task_of(HELD), zone_of(lab, sweep, HELD)
     lab.kill_node(zone)
     sweep.remove(f"hold-{HELD}")
@@ -186,14 +167,13 @@ def test_a_node_dies(sweep: Clustered[RayLab], lab: RayLab, restarts: int) -> No
 
 @pytest.mark.slow
 def test_a_node_dies_without_a_driver(sweep: Clustered[RayLab], lab: RayLab) -> None:
-    driver = held(sweep, HELD)
+    driver = sweep.held(HELD)
     driver.kill()
     driver.communicate()
     lab.kill_node(zone_of(lab, sweep, HELD))
     sweep.remove(f"hold-{HELD}")
     sweep.until(lambda: sweep.recorded() == set(range(sweep.count)), "Ray to start the task again")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without()
 
 
 @pytest.mark.slow
@@ -202,9 +182,7 @@ def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep
     ran = sweep.run("limits.memory=200MiB")
     assert ran.code == 2
     assert sweep.statuses() == {0: "ok", 1: "ok", 2: "oom", 3: "ok", 4: "ok", 5: "ok"}
-    sweep.remove("eat-2")
-    assert sweep.resume().code == 0
-    assert sweep.flaws() == []
+    sweep.resume_without("eat-2")
 
 
 @pytest.mark.slow

@@ -32,10 +32,7 @@ def table(folder: Path, index: str) -> pd.DataFrame:
 
 ENDINGS = {
     "raise": ("failed", "ValueError: the fake model was told to raise"),
-    "memory_error": ("oom", "MemoryError: the fake model was told to run out of memory"),
     "allocate": ("oom", "memory"),
-    "exit": ("crashed", "exited with code 3 without leaving a record"),
-    "segfault": ("crashed", "killed by SIGSEGV (signal 11)"),
     "kill": ("crashed", "killed by SIGKILL (signal 9)"),
     "hang": ("timeout", "limits.timeout_s=3"),
 }

@@ -83,25 +83,6 @@ def test_a_sweep_is_put_below_the_run_that_the_environment_names(
 
 
 @pytest.mark.slow
-def test_without_isolation_the_numbers_are_the_same(called: Command) -> None:
-    ran = called(*UNTRACKED, "isolation=inline", "model.fake.step_s=0.002")
-    assert ran.code == 0, ran.err
-    assert _table(ran.folder("adhoc"))["latency/forward"].item() == pytest.approx(0.002)
-
-
-@pytest.mark.slow
-def test_rounds_give_intervals_and_verdicts(called: Command) -> None:
-    protocol = ("metrics=latency", "protocol=default", "protocol.min_s=0.1")
-    ran = called(*UNTRACKED, *protocol, "backend.slowdown=1.0,1.5", "compare.baseline={backend.slowdown: 1.0}")
-    (slower,) = [row for row in ran.rows() if row["axes"]["backend.slowdown"] == 1.5]
-    cell = slower["cells"]["latency/forward"]
-    assert cell["verdict"] == "worse"
-    assert cell["ratio"] == pytest.approx(1.5)
-    assert len(cell["measurement"]["rounds"]) == 5
-    assert "worse" in ran.out
-
-
-@pytest.mark.slow
 def test_a_sweep_file_of_ones_own(called: Command, tmp_path: Path) -> None:
     text = """
     defaults: [override /tracking: none]

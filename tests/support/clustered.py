@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic
@@ -88,6 +88,20 @@ class Clustered(Generic[L]):
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start it."""
         return self._started(*self.arguments, *more)
+
+    def held(self, *numbers: int, others: Iterable[int] | None = None) -> subprocess.Popen[str]:
+        """Start it with combinations that wait; return the driver when they do so and others, by default all, are measured."""
+        self.touch(*(f"hold-{number}" for number in numbers))
+        driver = self.start()
+        free = set(range(self.count)) - set(numbers) if others is None else set(others)
+        self.until(lambda: all(map(self.begun, numbers)) and self.recorded() >= free, f"only {numbers} to be held")
+        return driver
+
+    def resume_without(self, *names: str) -> None:
+        """Remove files such as ``hold-3``, and resume it: every combination is then right, and was measured once."""
+        self.remove(*names)
+        assert self.resume().code == 0
+        assert self.flaws() == []
 
     def resume(self, *more: str, timeout: float = 120) -> Ran:
         """Resume it, and wait until it ends."""

@@ -158,7 +158,7 @@ def test_a_sweep_whose_jobs_may_run_stays(output: Path, capsys: Capture, monkeyp
     assert prune(output) == 0
     assert days(output) == [1, 5]
     assert "jobs of it may still run" in capsys.readouterr().out
-    jobs.write_note(submission.token, 0, Note("1_0", "n1", 0, 0, 2.0))
+    jobs.write_note(submission.token, 0, Note("1_0", "n1", 0, 2.0))
     assert prune(output) == 0
     assert days(output) == [5]
 

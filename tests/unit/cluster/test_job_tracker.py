@@ -50,7 +50,7 @@ def began(tracker: JobTracker, submission: Submission, number: int) -> None:
     """Let a task write its note, as :mod:`sweeprof.run.cluster_task` does."""
     events = tracker.folder.events / f"shard-{submission.shards[number]}.jsonl"
     earlier = events.stat().st_size if events.exists() else 0
-    tracker.jobs.write_note(submission.token, number, Note(f"1_{number}", "n0", 0, earlier))
+    tracker.jobs.write_note(submission.token, number, Note(f"1_{number}", "n0", earlier))
 
 
 def test_what_asks_for_the_same_is_one_array(slurm: ScriptedSlurm, folder: Folder) -> None:
@@ -208,7 +208,7 @@ def test_tasks_that_measure_something_meanwhile_do_not(slurm: ScriptedSlurm, fol
     assert tracker._failures.count == 1
 
 
-BEGAN = Note("12_3", "n2", 0, 0)
+BEGAN = Note("12_3", "n2", 0)
 
 
 def judged(word: str, note: Note | None = BEGAN, output: str = "", progressed: bool = True) -> JobOutcome:
@@ -292,7 +292,7 @@ def ended(folder: Folder) -> None:
     jobs = Jobs(folder.path)
     for submission in jobs.all():
         for number in range(len(submission.shards)):
-            jobs.write_note(submission.token, number, Note("1", "n1", 0, 0, 2.0))
+            jobs.write_note(submission.token, number, Note("1", "n1", 0, 2.0))
 
 
 def submit_elsewhere(folder: Folder) -> None:
@@ -330,7 +330,7 @@ def test_a_task_that_another_took_the_place_of_has_nothing_to_tell(folder: Folde
     submit_elsewhere(folder)
     newest = Jobs(folder.path).all()[-1]
     for number in range(3):
-        Jobs(folder.path).write_note(newest.token, number, Note("2", "n1", 0, 0, 2.0))
+        Jobs(folder.path).write_note(newest.token, number, Note("2", "n1", 0, 2.0))
     assert not may_be_at_work(folder)
 
 

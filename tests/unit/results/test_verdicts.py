@@ -12,8 +12,8 @@ from scipy import stats as scipy_stats
 
 from sweeprof.results.compared_rows import changed, differing, key_of
 from sweeprof.results.measurement import Better, Measurement
-from sweeprof.results.statistics import MOST_ROUNDS, ratio_interval, rounds_to_settle, unpaired_interval
-from sweeprof.results.verdicts import REASONS, Pairing, compare_cell, expected_false, interval_verdict
+from sweeprof.results.statistics import ratio_interval, rounds_to_settle, unpaired_interval
+from sweeprof.results.verdicts import Pairing, compare_cell, expected_false, interval_verdict
 
 BASE = (1.0, 1.02, 0.98, 1.01, 0.99)
 APART = Pairing(is_interleaved=False)
@@ -73,12 +73,6 @@ def test_values_in_different_units_are_not_comparable() -> None:
 def test_what_is_counted_is_compared_on_any_host() -> None:
     own, base = (Measurement("params", "params", "lower", value) for value in (12, 10))
     assert compare_cell(own, base, 0.05, Pairing(False, ("processor",))).verdict == "worse"
-
-
-def test_what_is_measured_once_is_not_called() -> None:
-    own, base = (Measurement("rss", "B", "lower", value, estimator="high-water mark") for value in (310, 305))
-    cell = compare_cell(own, base, 0.05)
-    assert (cell.verdict, cell.verdict_reason) == ("unclear", "measured_once")
 
 
 @pytest.mark.parametrize(
@@ -161,12 +155,6 @@ def test_an_interval_without_an_end_crosses_the_threshold() -> None:
     assert interval_verdict((math.nan, math.nan), 0.05, "lower") == ("unclear", "interval_crosses_threshold")
 
 
-def test_every_reason_is_explained() -> None:
-    assert all(REASONS.values())
-    crossing = compare_cell(timed((1.0, 1.1, 0.9)), timed((1.0, 1.0, 1.0)), 0.05)
-    assert crossing.verdict_reason in REASONS
-
-
 @pytest.mark.parametrize("paired", [True, False])
 def test_as_many_rounds_as_it_says_would_settle_it(paired: bool) -> None:
     """Rounds of the same centre and spread: with that many the interval is within the threshold, with one fewer it is not."""
@@ -189,9 +177,7 @@ def test_as_many_rounds_as_it_says_would_settle_it(paired: bool) -> None:
 
 
 def test_too_many_rounds_are_no_number() -> None:
-    own = (1.0, 1.5, 0.7, 1.3, 0.8)
-    assert rounds_to_settle(own, BASE, 0.0001) is None
-    assert compare_cell(timed(own), timed(BASE), 0.001).rounds_needed in (None, *range(2, MOST_ROUNDS + 1))
+    assert rounds_to_settle((1.0, 1.5, 0.7, 1.3, 0.8), BASE, 0.0001) is None
 
 
 def test_the_cell_says_how_many_rounds_would_settle_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -266,16 +265,6 @@ def test_warnings_are_gathered_once(tmp_path: Path) -> None:
     records = [timing("ca", 0.5, i, warnings=(warning,)) for i in range(2)]
     (row,) = compared(tmp_path, fake_plan({"a": {}}, ["timing"], rounds=2), records).rows
     assert row.warnings == (warning,)
-
-
-def test_reports_are_files(tmp_path: Path) -> None:
-    plan = fake_plan({"a": {}, "b": {}})
-    made = compared(tmp_path, plan, [analysis("ca"), timing("ca", 0.5), analysis("cb", "failed", "x")])
-    report = write_reports(sweep_folder(tmp_path, plan), made)
-    assert report == tmp_path / "report.html"
-    names = {p.name for p in tmp_path.iterdir()}
-    assert {"comparison.json", "comparison.csv", "comparison.md", "report.html"} <= names
-    assert json.loads((tmp_path / "comparison.json").read_text()) == json.loads(json.dumps(made.to_dict()))
 
 
 def test_the_tables_of_all_reports_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

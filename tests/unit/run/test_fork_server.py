@@ -106,20 +106,10 @@ def test_what_a_trial_leaves_for_its_exit_is_done(shared: ForkServer, tmp_path: 
         assert (tmp_path / status).exists()
 
 
-def test_one_child_after_the_other(shared: ForkServer, tmp_path: Path) -> None:
-    for pass_name in ("analysis", "memory", "quality", "timing"):
-        request = request_of(tmp_path, pass_name=pass_name)
-        assert shared.run(request) == ProcessExit(0)
-        assert record_of(request).pass_name == pass_name
-    assert psutil.Process(shared.pid).children() == []
-
-
 @pytest.mark.parametrize(
     ("model", "status", "reason"),
     [
-        ({"on_step": "raise"}, "failed", "ValueError: the fake model was told to raise"),
         ({"on_build": "raise"}, "failed", "ValueError: the fake model was told to raise"),
-        ({"on_step": "memory_error"}, "oom", "MemoryError: the fake model was told to run out of memory"),
         ({"on_build": "memory_error"}, "oom", "MemoryError: the fake model was told to run out of memory"),
         ({"no_such_argument": 1}, "failed", None),
     ],
@@ -134,18 +124,6 @@ def test_a_trial_that_raises_ends_well(
     assert (reason or "no_such_argument") in str(record.reason)
     assert "hydra" not in str(record.location)
     assert record.traceback is not None
-
-
-@pytest.mark.parametrize(("event", "code"), [("exit", 3), ("kill", -signal.SIGKILL), ("segfault", -signal.SIGSEGV)])
-@pytest.mark.parametrize("when", ["on_build", "on_step"])
-def test_a_trial_that_dies_tells_how(shared: ForkServer, tmp_path: Path, when: str, event: str, code: int) -> None:
-    model: dict[str, Any] = {when: event}
-    request = request_of(tmp_path, **model)
-    assert shared.run(request) == ProcessExit(code)
-    assert not Path(request.records).exists()
-    if event == "segfault":
-        assert "Segmentation fault" in Path(request.log).read_text()
-    assert shared.run(request_of(tmp_path)) == ProcessExit(0)
 
 
 def test_a_limit_may_be_longer_than_the_system_waits_at_once(shared: ForkServer, tmp_path: Path) -> None:
@@ -183,12 +161,6 @@ def test_what_a_trial_started_ends_with_it(
     assert own.run(request).timed_out is hang
     grandchild = int((tmp_path / "grandchild").read_text())
     assert wait_until(lambda: is_gone(grandchild))
-
-
-def test_output_goes_to_the_log(shared: ForkServer, tmp_path: Path) -> None:
-    request = request_of(tmp_path, on_step="raise")
-    shared.run(request)
-    assert Path(request.log).read_text() == record_of(request).traceback
 
 
 def test_a_memory_limit_is_met_and_stays_in_its_trial(shared: ForkServer, tmp_path: Path) -> None:
@@ -366,11 +338,6 @@ def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool) -> None
             fork_server.suspend()
         shard.kill()
     assert wait_until(lambda: is_gone(fork_server.pid) and is_gone(child.pid))
-
-
-def test_closing_an_idle_fork_server_leaves_no_process(own: ForkServer) -> None:
-    own.close()
-    assert is_gone(own.pid)
 
 
 def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sweeprof.errors import WorkerError
 from sweeprof.measuring.timing import InterleavedRun, Timing
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import Record
-from sweeprof.run import fork_server, locks
+from sweeprof.run import fork_server
 from sweeprof.run.fork_server import WorkerPool
 from sweeprof.run.interleave import Coordinator, InterleavedParticipant, ProcessExit, Request, joined
 from sweeprof.run.shard import run_shard
@@ -303,19 +303,6 @@ def test_a_player_whose_coordinator_is_gone_ends_without_an_outcome(tmp_path: Pa
         connection, _ = coordinator._listener.accept()
         connection.close()
         running.join()
-
-
-def test_the_device_is_locked_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-    real = locks.HostLock.taken
-
-    def recorded(self: locks.HostLock, measures: bool, *arguments: Any) -> Any:
-        asked.append(measures)
-        return real(self, measures, *arguments)
-
-    monkeypatch.setattr(locks.HostLock, "taken", recorded)
-    run(tmp_path, interleaved_plan({"a": {}, "b": {}}, "inline"))
-    assert asked == [False, True]  # the first while frameworks are imported
 
 
 def test_with_fail_fast_a_bout_is_the_last(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,13 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan, sweep_folder
-from support.records import read_records
 from sweeprof.errors import WorkerError
 from sweeprof.plan import plan
 from sweeprof.plan.plan import Plan, Trial, parallel_jobs
 from sweeprof.results.files import write_json
-from sweeprof.results.record import Record
 from sweeprof.run import launchers, locks
 from sweeprof.run.launchers import GPUS, error_line, launch_shards, restore_gpus, set_defaults
-from sweeprof.storage import EventLog, Folder, begun
+from sweeprof.storage import EventLog, Folder
 
 PLUGINS = "hydra_plugins.hydra_"
 
@@ -109,7 +107,6 @@ def test_a_process_that_holds_the_lock_and_measures_nothing_is_not_waited_for_wi
     assert held is not None
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        Launcher(plan, [])(folder, plan, shards)
         if is_waiting:
             with EventLog(folder.events / "shard-0.jsonl") as events:
                 events.write("waiting", Trial("ca", "timing"), waits_for="another sweep")
@@ -122,35 +119,6 @@ def test_a_process_that_holds_the_lock_and_measures_nothing_is_not_waited_for_wi
     ):
         launch_shards(plan, folder, launch, Console(file=out, width=200))
     assert "waiting for shards that still run" in out.getvalue()
-
-
-class Launcher:
-    """Measures the trials of each shard in turn; a trial that kills ends its shard."""
-
-    def __init__(self, plan: Plan, kills: Collection[str]) -> None:
-        self.plan, self.kills = plan, kills
-
-    def __call__(self, folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        dead = False
-        for shard in shards:
-            for id in plan.shards[shard]:
-                with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
-                    events.write("begin", Trial(id, "timing"))
-                    if id in self.kills:
-                        dead = True
-                        break
-                    Record(plan.sweep_id, id, "timing", "ok").write(folder.records)
-                    events.write("end", Trial(id, "timing"), status="ok")
-        if dead:
-            raise RuntimeError("a job died\nand much more")
-
-
-def test_what_was_measured_before_a_job_died_is_kept(tmp_path: Path) -> None:
-    folder = sweep_folder(tmp_path, PLAN)
-    with pytest.raises(RuntimeError, match="a job died"):
-        launch_shards(PLAN, folder, Launcher(PLAN, ["cb"]), Console(file=io.StringIO()))
-    assert {r.combination_id for r in read_records(folder.records)} == {"ca", "cd", "ce", "cf"}
-    assert begun(folder.events) == {("cb", "timing", 0)}  # which reports show as lost
 
 
 def test_shards_that_run_when_a_launcher_fails_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,12 +144,3 @@ def test_shards_that_run_when_a_launcher_fails_are_waited_for(tmp_path: Path, mo
 def test_errors_are_told_in_one_line_and_ours_without_their_kind() -> None:
     assert error_line(RuntimeError("a job died\nand much more")) == "RuntimeError: a job died"
     assert error_line(WorkerError("sbatch: invalid partition")) == "sbatch: invalid partition"
-
-
-def test_an_error_of_ours_means_what_it_says(tmp_path: Path) -> None:
-    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        Record(PLAN.sweep_id, "ca", "timing", "ok").write(folder.records)
-        raise WorkerError("the sweep is ending")
-
-    with pytest.raises(WorkerError):
-        launch_shards(PLAN, sweep_folder(tmp_path, PLAN), launch, Console(file=io.StringIO()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import io
 import json
 import os
 import pwd
@@ -21,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from support import simulated_nvml
 from support.plans import fake_plan, sweep_folder
@@ -29,9 +31,9 @@ from support.simulated_nvml import H100
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json
-from sweeprof.results.record import PassName, Record, Warning
+from sweeprof.results.record import PassName, Record
 from sweeprof.run import locks
-from sweeprof.run.locks import Holder, HostLock, HostSlots, oversubscription, visible_gpus
+from sweeprof.run.locks import Holder, HostLock, HostSlots, visible_gpus, warn_of_oversubscription
 from sweeprof.run.shard import run_shard
 
 NOTE = "note-0123456789ab-0.json"
@@ -617,13 +619,12 @@ def test_no_process_begins_work_for_a_dead_driver_of_its_session(
     driver.wait()
 
 
-def test_more_threads_than_processors() -> None:
+@pytest.mark.parametrize(("threads", "is_warned"), [(8, False), (64, True)])
+def test_more_threads_than_processors(threads: int, is_warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "usable_processors", lambda: 8)
     plan = fake_plan({"a": {}, "b": {}}, ["timing"])
-    plan.combinations[1].config["backend"]["threads"] = 8
-    assert oversubscription(plan, 8) is None
-    plan.combinations[1].config["backend"]["threads"] = 64
-    assert oversubscription(plan, 8) == Warning(
-        "oversubscribed",
-        "backend.threads=64 asks for more than the 8 processors that this process may use",
-        "backend.threads=8",
-    )
+    plan.combinations[1].config["backend"]["threads"] = threads
+    out = io.StringIO()
+    warn_of_oversubscription(plan, Console(file=out))
+    asked = "backend.threads=64 asks for more than the 8 processors that this process may use"
+    assert out.getvalue() == f"oversubscribed: {asked}; backend.threads=8\n" * is_warned

@@ -18,7 +18,6 @@ from support.plans import fake_plan, sweep_folder
 from support.seen import PEAKS, allocations, layer_times, operators
 from sweeprof.cli import report as report_module
 from sweeprof.measuring.timing import Timing
-from sweeprof.report.csv import Tidy
 from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName, Record, Status
 from sweeprof.run import reports
@@ -139,16 +138,18 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     assert not (folder.path / "report.html").exists()
 
 
-def test_a_table_is_whole_or_as_it_was(tmp_path: Path) -> None:
-    def rows() -> Iterator[Any]:
-        yield [1]
+def test_a_table_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(_: object) -> Iterator[str]:
+        yield "half of it"
         raise OSError("the disk is gone")
 
-    (tmp_path / "t.csv").write_text("before")
+    folder = measured(tmp_path)
+    write_reports(folder, comparison_of(folder))
+    before = {path.name: path.read_text() for path in folder.path.glob("tables/*")}
+    monkeypatch.setattr(reports, "csv_chunks", cut)
     with pytest.raises(OSError, match="the disk is gone"):
-        reports._write_table(tmp_path, lambda: Tidy("t", {"n": "whole"}, rows()), False)
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
-    assert (tmp_path / "t.csv").read_text() == "before"
+        write_reports(folder, comparison_of(folder))
+    assert {path.name: path.read_text() for path in folder.path.glob("tables/*")} == before
 
 
 def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,10 +31,13 @@ def _same_noise() -> None:
 
 
 def plan_of(
-    models: Mapping[str, Mapping[str, Any]], decide: str | None = "baseline", isolation: str = "inline"
+    models: Mapping[str, Mapping[str, Any]],
+    decide: str | None = "baseline",
+    isolation: str = "inline",
+    rounds: int = MOST,
 ) -> Plan:
     """A plan of noisy models by label, of which the first is the baseline."""
-    plan = fake_plan(models, ("timing",), isolation, rounds=MOST, metrics=(TIME,))
+    plan = fake_plan(models, ("timing",), isolation, rounds=rounds, metrics=(TIME,))
     for combination in plan.combinations:
         combination.config["protocol"]["decide"] = decide
         node = combination.config["model"]["fake"]
@@ -86,8 +89,8 @@ def test_the_number_of_trials_is_an_upper_limit(tmp_path: Path) -> None:
 
 
 def test_without_decide_every_combination_gets_all_rounds(tmp_path: Path) -> None:
-    _, comparison = swept(tmp_path, plan_of(CLEAR_AND_NOISY, decide=None))
-    assert set(rounds(comparison).values()) == {MOST}
+    _, comparison = swept(tmp_path, plan_of(CLEAR_AND_NOISY, decide=None, rounds=4))
+    assert set(rounds(comparison).values()) == {4}
 
 
 @pytest.mark.parametrize(("budget", "least", "most"), [(None, 5, MOST - 1), ("1h", MOST, MOST)])
@@ -187,11 +190,11 @@ def test_a_comparison_with_another_sweep_is_decided_too(tmp_path: Path) -> None:
 
 def test_the_answer_says_that_nothing_is_compared(tmp_path: Path) -> None:
     models = {"a": {"step_s": 0.01}, "b": {"step_s": 0.02}}
-    _, several = swept(tmp_path / "several", dataclasses.replace(plan_of(models), baseline={}))
+    _, several = swept(tmp_path / "several", dataclasses.replace(plan_of(models, rounds=3), baseline={}))
     assert answer(several).advice == ("For ratios and verdicts name a baseline, such as 'compare.baseline={model: a}'.")
-    _, single = swept(tmp_path / "single", plan_of({"a": {"step_s": 0.01}}))
+    _, single = swept(tmp_path / "single", plan_of({"a": {"step_s": 0.01}}, rounds=3))
     assert answer(single).advice.startswith("Nothing is compared, because there is one combination: ")
-    _, fixed = swept(tmp_path / "fixed", dataclasses.replace(plan_of(models, decide=None), baseline={}))
+    _, fixed = swept(tmp_path / "fixed", dataclasses.replace(plan_of(models, None, rounds=3), baseline={}))
     assert answer(fixed).advice == answer(several).advice
 
 

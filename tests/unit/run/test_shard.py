@@ -136,15 +136,6 @@ def test_after_a_timeout_the_combination_is_skipped(tmp_path: Path) -> None:
     assert psutil.Process().children() == []
 
 
-def test_timing_in_rounds(tmp_path: Path) -> None:
-    found = run(tmp_path, fake_plan({"ok": {"step_s": 0.5}}, ["timing"], "inline", rounds=3))
-    assert [r.round for r in found.values()] == [0, 1, 2]
-    for record in found.values():
-        assert record.observations is not None
-        assert record.observations["samples"] == [0.5, 0.5, 0.5]
-        assert record.environment["threads"] == 1
-
-
 HOSTILE = """
 import os, pathlib, resource, signal, subprocess, sys, threading, time
 from sweeprof.backends.fake import FakeModel

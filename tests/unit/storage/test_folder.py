@@ -22,7 +22,7 @@ from sweeprof.results.record import Record
 from sweeprof.run import driver
 from sweeprof.run.reports import SweepLocations, located
 from sweeprof.run.resume import find_sweep
-from sweeprof.storage import Folder, Jobs, Note, ShardOutcome, Submission, created_at, sweeps
+from sweeprof.storage import Folder, Jobs, Note, ShardOutcome, Submission, sweeps
 
 prune = subcommand("prune")
 
@@ -83,9 +83,11 @@ def test_last_and_prune_are_right_when_daylight_saving_time_ends(tmp_path: Path)
     assert not first.exists()
 
 
-def test_a_folder_whose_name_is_no_time_has_none(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_no_time_is_not_among_the_sweeps(tmp_path: Path) -> None:
     for name in ("release", "2026-13-01_12-00-00Z", "9999-99-99_99-99-99Z", "2026-07-01_12-00-00"):
-        assert created_at(tmp_path / name) is None
+        (tmp_path / "nightly" / name).mkdir(parents=True)
+        (tmp_path / "nightly" / name / "plan.json").touch()
+    assert list(sweeps(tmp_path)) == []
 
 
 def test_two_sweeps_of_one_second_have_different_folders(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_submissions_are_found_among_the_notes_of_their_tasks(tmp_path: Path, mo
     one = jobs.new("night", [0, 1], {})
     jobs.keep(one, "#!/bin/bash\n")
     for number in range(2):
-        jobs.write_note(one.token, number, Note("1", "n1", 0, 0))
+        jobs.write_note(one.token, number, Note("1", "n1", 0))
     jobs.write_outcomes({1: ShardOutcome("x", "lost", "y")})
     read: list[str] = []
     original = Jobs.read

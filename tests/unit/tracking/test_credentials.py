@@ -159,7 +159,7 @@ def test_no_message_has_the_password_in_any_spelling(address: str, capsys: pytes
 
 
 @given(address=ADDRESSES)
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_command_that_was_given_the_address_prints_nothing_of_the_password(address: str, tmp_path: Path) -> None:
     for value in (quoted(address), f'"{address}"', address):
         forget()

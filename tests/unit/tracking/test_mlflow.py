@@ -10,8 +10,7 @@ import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 from torch import nn
@@ -37,9 +36,6 @@ from sweeprof.tracking import runs as sweep_runs
 from sweeprof.tracking.mlflow import TrackingError
 from sweeprof.tracking.runs import sweep_info
 from sweeprof.tracking.views import KEPT_SWEEPS, runs_address
-
-if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
 
 CRASHED = "c000000000005"
 FIRST = "c000000000000"
@@ -580,28 +576,18 @@ def test_a_tag_stands_for_one_sweep_here_and_in_mlflow(store: Store, tmp_path: P
         sweep_runs.set_tag(store.client, "nightly", "s9")
 
 
-class Downloading:
-    """A client with one run that has a comparison."""
-
-    def get_run(self, run_id: str) -> Any:
-        return SimpleNamespace(data=SimpleNamespace(tags={}), info=SimpleNamespace(run_id=run_id))
-
-    def list_artifacts(self, _: str) -> list[Any]:
-        return [SimpleNamespace(path=sweep_runs.FILE)]
-
-    def download_artifacts(self, _: str, path: str, folder: str) -> str:
-        target = Path(folder) / path
-        target.write_text("{}")
-        return str(target)
-
-
-def test_temporary_files_may_be_on_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_may_be_on_another_file_system(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = Path("/dev/shm")
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no other file system")
+    store.send(night(20))
+    target = tmp_path / "fetched"
+    target.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(memory))
-    sweep_runs.fetch(cast("MlflowClient", Downloading()), "1234", tmp_path / "found.json")
-    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
+    sweep_runs.fetch(store.client, store.sweep().info.run_id, target / "found.json")
+    assert [path.name for path in target.iterdir()] == ["found.json"]
 
 
 @pytest.mark.slow
