@@ -7,6 +7,7 @@ was not sent.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -122,6 +123,7 @@ def _tracker(folder: Folder, asked: Json, trust: bool) -> StoredTracker:
         UserError: what the folder names may not be used.
     """
     default: Json = yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8"))
+    default["parent_run"] = os.environ.get("MLFLOW_RUN_ID")  # which the file names in the way of Hydra
     if "uri" in asked:  # the user says where, whatever the folder says
         with suppress(Damaged):
             stored = read_tracking(folder)

@@ -58,6 +58,14 @@ def test_a_fake_sweep_is_exact(called: Command) -> None:
 
 
 @pytest.mark.slow
+def test_a_sweep_that_was_not_tracked_is_sent_later(called: Command, tmp_path: Path) -> None:
+    assert called(*UNTRACKED, "metrics=latency", "protocol=quick").code == 0
+    ran = called("sync", "last")
+    assert ran.code == 0, ran.err
+    assert _statuses(tmp_path) == ["FINISHED", "FINISHED"]
+
+
+@pytest.mark.slow
 def test_a_sweep_is_put_below_the_run_that_the_environment_names(
     sweeprof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 
 import sweeprof
 from support.layered import write_layers
+from support.planning import planned
 from support.plans import fake_plan, sweep_folder
 from support.records import read_records
 from support.samples import comparison, records
@@ -603,3 +604,22 @@ def test_another_process_asks_mlflow_where_there_is_no_folder(store: Store) -> N
     assert read_sweep(located("tag:nightly", place, "BASE"), "tag:nightly", "BASE") == of
     with pytest.raises(UserError, match=r"BASE: 'mlflow:abc' cannot be downloaded: .*abc"):
         located("mlflow:abc", place, "BASE")
+
+
+def test_a_run_of_a_program_has_its_arguments_numbers_and_output(store: Store) -> None:
+    plan = planned(
+        [
+            *("backend=command", "backend.command=[echo, took, '{args.s}']", "args.s=0.25,0.5", "protocol=quick"),
+            "backend.metrics={took: {regex: 'took (.*)', unit: s, better: lower}}",
+        ]
+    )
+    folder = sweep_folder(store.output / plan.name / plan.sweep_id, plan)
+    run_shard(folder, 0)
+    store.send(comparison_of(folder), read_records(folder.records))
+    runs = {run.data.params["args.s"]: run for run in store.combinations(plan.name).values()}
+    assert runs.keys() == {"0.25", "0.5"}
+    for seconds, run in runs.items():
+        assert run.data.metrics["command/took_ms"] == 1000 * float(seconds)
+        assert run.data.metrics["command/time_ms"] > 0
+        output = store.client.download_artifacts(run.info.run_id, "stdout.txt")
+        assert Path(output).read_text() == f"took {seconds}\n"
