@@ -1,9 +1,11 @@
-"""When the rounds of a sweep end: as soon as they have decided (``protocol.decide``), or with its budget.
+"""When the rounds of a sweep end: after a failure, as soon as they have decided (``protocol.decide``), or with its budget.
 
-A combination that raises or lacks memory in the first round is not tried again. After each round from the third on every comparison
-is made as the report makes it, with intervals that allow for the repeated tests
-(:func:`sweeprof.results.statistics.repeated_confidence`). A combination needs no further rounds once each of its comparisons is
-decided, or is unlikely to be decided by further rounds, and no limit of a constraint lies within the interval of its value.
+A combination that raises or lacks memory in the first round gets no further ones: its status would remain the worst of its rounds.
+
+With ``protocol.decide``, after each round from the third on every comparison is made as the report makes it, with intervals that
+allow for the repeated tests (:func:`sweeprof.results.statistics.repeated_confidence`). A combination needs no further rounds once
+each of its comparisons is decided, or is unlikely to be decided by further rounds, and no limit of a constraint lies within the
+interval of its value.
 
 With ``budget``, trials end early enough for the reports to be written within it.
 """
@@ -63,18 +65,16 @@ class SequentialRounds:
 
     def note_decided(self, rounds: int) -> list[str]:
         """Note in the folder which combinations need no more than the first ``rounds`` rounds; returns their ids."""
-        waiting = [id for id in self._sequential if self._folder.rounds_that_decided(id) is None]
-        if not waiting:
-            return []
+        waiting = [id for id in self._combinations if self._folder.rounds_that_decided(id) is None]
+        decided = []
         if rounds < MIN_ROUNDS:
-            decided = []
             for id in waiting:
                 in_rounds = self._records_in_rounds(id)
                 if in_rounds and all(record.status in FAILS_AGAIN for record in in_rounds):
                     decided.append(id)
-        else:
+        elif not set(waiting).isdisjoint(self._sequential):
             still_open = self._still_open()
-            decided = [id for id in waiting if id not in still_open]
+            decided = [id for id in waiting if id in self._sequential and id not in still_open]
         for id in decided:
             self._folder.note_decided(id, rounds)
         return decided
@@ -262,14 +262,14 @@ class Budget:
         if plan.cluster or self.ends is None:  # the shard was started without its driver
             self.ends = time.monotonic() + seconds
 
-    def has_time_for(self, trials: Sequence[Trial]) -> bool:
-        """True if a trial, or several that alternate, are expected to end in time."""
+    def has_time_for(self, trials: Sequence[Trial], start_s: float = 0.0) -> bool:
+        """True if a trial, or several that alternate, are expected to end in time; ``start_s``: seconds until they begin."""
         # Of trials that alternate, each takes as long as all of them.
-        return self._is_in_time(max(map(self._expected_s, trials), default=-math.inf))
+        return self._is_in_time(start_s + max(map(self._expected_s, trials), default=-math.inf))
 
-    def has_time_for_each(self, trials: Sequence[Trial]) -> bool:
+    def has_time_for_each(self, trials: Sequence[Trial], start_s: float = 0.0) -> bool:
         """True if trials that run one after the other are expected to end in time."""
-        return self._is_in_time(sum(map(self._expected_s, trials)))
+        return self._is_in_time(start_s + sum(map(self._expected_s, trials)))
 
     def _is_in_time(self, seconds: float) -> bool:
         return self.ends is None or time.monotonic() + seconds <= self.ends

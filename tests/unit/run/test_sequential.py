@@ -158,10 +158,18 @@ def test_a_trial_that_is_run_again_opens_what_was_decided(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("outcome", "status", "tries"), [("raise", "failed", 1), ("segfault", "crashed", 3), ("memory_error", "oom", 1)]
+    ("outcome", "decide", "status", "tries"),
+    [
+        ("raise", "baseline", "failed", 1),
+        ("raise", None, "failed", 1),
+        ("segfault", "baseline", "crashed", 3),
+        ("memory_error", "baseline", "oom", 1),
+    ],
 )
-def test_what_raises_is_tried_once_and_a_crash_again(tmp_path: Path, outcome: str, status: str, tries: int) -> None:
-    plan = plan_of({"base": {"step_s": 0.01}, "other": {"on_step": outcome}}, isolation="fork")
+def test_what_raises_is_tried_once_and_a_crash_again(
+    tmp_path: Path, outcome: str, decide: str | None, status: str, tries: int
+) -> None:
+    plan = plan_of({"base": {"step_s": 0.01}, "other": {"on_step": outcome}}, decide, isolation="fork")
     folder, comparison = swept(tmp_path, plan)
     assert {row.combination_id: row.status for row in comparison.rows}["cother"] == status
     assert len(folder.records_of("cother", "timing")) == tries
