@@ -223,14 +223,14 @@ class Unsupported(SweeprofError):
 
 
 class CommandError(SweeprofError):
-    """A program that is measured failed, or took too long.
+    """A program that is measured failed, took too long, or used too much memory.
 
     Args:
         status: of the trial.
         reason: in the words of the program, as far as it gave any.
     """
 
-    def __init__(self, status: Literal["failed", "timeout"], reason: str) -> None:
+    def __init__(self, status: Literal["failed", "timeout", "oom"], reason: str) -> None:
         super().__init__(reason)
         self.status = status
 

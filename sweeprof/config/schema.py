@@ -359,6 +359,7 @@ class LimitSettings:
     memory: int | str | None = _key(
         None,
         "Memory that a trial and the processes that it starts may use after its start, such as 2GiB; beyond it the status is oom. "
+        "All memory of a program's server counts, too. "
         "Shared memory counts once; memory of a device, mapped files and files in /dev/shm that no process maps do not count. "
         "null: no limit.",
         c.optional(c.SIZE),
@@ -603,7 +604,8 @@ class Config:
         None,
         "Duration of the whole sweep, such as 10min or 2h: everything is measured once, and the rest of the time is spent on "
         "comparisons that are not decided (protocol.decide, by default with the baseline, in up to 50 rounds); on a cluster the "
-        "node time of all tasks together. null: no limit.",
+        "node time of all tasks together. No trial begins that would be likely to end later, with the start of its server. "
+        "null: no limit.",
         c.optional(c.TIME),
         role=Role.TRIAL,
         is_repeated=True,

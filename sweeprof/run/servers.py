@@ -42,7 +42,7 @@ from sweeprof.processes import (
 from sweeprof.results.files import validated
 from sweeprof.results.observations import RunningServer
 from sweeprof.results.record import Json
-from sweeprof.run.trial_limits import LOG_S, shorten_log
+from sweeprof.run.trial_limits import LOG_S, excess_reason, shorten_log, used_bytes
 
 START_S = 300.0
 """How long a server may take until it is ready, unless ``backend.server.timeout_s`` says otherwise."""
@@ -61,25 +61,29 @@ STRAYS_S = 0.5
 
 
 class Servers:
-    """The server of a shard; a context that leaves none behind.
+    """The server of a shard.
 
     Args:
         log: the file for the output of the server that runs; of an earlier one it keeps nothing.
+        memory: bytes that it may use (``limits.memory``) before and between trials; None: any number.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, memory: int | None) -> None:
         self.log = log
         self.running: RunningServer | None = None
+        self._memory = memory
         self._supervisor: Child | None = None
+        self._settings: Json | None = None
         self._key = ""
+        self._longest_start_s = 0.0
         self._failures: dict[str, CommandError] = {}
         """Servers that did not become ready, by key: the same would take as long for each further trial."""
 
-    def __enter__(self) -> Servers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def expected_start_s(self, settings: Json | None) -> float:
+        """Return how long a trial will wait for the server with these settings: as long as the longest start so far."""
+        if settings is None or (self.running is not None and settings == self._settings):
+            return 0.0
+        return self._longest_start_s
 
     def switch_to(self, settings: Json | None, environment: Mapping[str, str]) -> None:
         """Start the server with these settings, unless it runs, and end another one before; None: no server.
@@ -90,12 +94,13 @@ class Servers:
         key = json.dumps([settings, environment], sort_keys=True)
         if key == self._key and self._supervisor is not None and "reason" not in self._ask(settings, HEALTHY_S):
             return
-        self.stop()
+        self.close()
         if settings is None:
             return
         if key in self._failures:
             raise self._failures[key]
-        self._key = key
+        began = time.monotonic()
+        self._key, self._settings = key, settings
         self._supervisor = Child(
             "sweeprof.run.servers:supervise",
             [str(self.log)],
@@ -104,20 +109,22 @@ class Servers:
         )
         answer = self._ask(settings, float(settings.get("timeout_s") or START_S))
         if "reason" in answer:
-            self.stop()
+            self.close()
             self._failures[key] = CommandError(answer["status"], answer["reason"])
             raise self._failures[key]
         self.running = validated(RunningServer, answer)
+        self._longest_start_s = max(self._longest_start_s, time.monotonic() - began)
 
     def _ask(self, settings: Json | None, limit_s: float) -> Json:
         """Return the server once it is ready, or the status and the reason of a trial that needs it."""
         assert self._supervisor is not None
         try:
-            return self._supervisor.ask({"settings": settings, "timeout_s": limit_s}, limit_s + ANSWER_S + ENDING_S)
+            request = {"settings": settings, "timeout_s": limit_s, "memory": self._memory}
+            return self._supervisor.ask(request, limit_s + ANSWER_S + ENDING_S)
         except WorkerError as error:
             return {"status": "failed", "reason": f"the supervisor of the server: {error}"}
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the server, if one runs."""
         if self._supervisor is not None:
             was_killed = not self._supervisor.alive
@@ -144,7 +151,7 @@ def supervise(connection: Connection, log: str) -> None:
         while request is not None:
             try:
                 server = server or _Server(request["settings"], Path(log))
-                server.wait_until_ready(connection, request["timeout_s"])
+                server.wait_until_ready(connection, request["timeout_s"], request["memory"])
                 connection.send(asdict(server.running))
             except CommandError as error:
                 connection.send({"status": error.status, "reason": str(error)})
@@ -191,17 +198,20 @@ class _Server:
             raise CommandError("failed", f"the server {words[0]} could not be started: {error.strerror}") from None
         self.running = RunningServer(words[0], self._process.pid, port, str(log))
 
-    def wait_until_ready(self, connection: Connection, limit_s: float) -> None:
+    def wait_until_ready(self, connection: Connection, limit_s: float, memory: int | None) -> None:
         """Wait until the server is ready, or the shard is gone.
 
         Raises:
-            CommandError: it has ended, or took too long.
+            CommandError: it has ended, took too long, or used more than ``memory`` bytes.
         """
         deadline = time.monotonic() + limit_s
         while not connection.has_message():
             # It stays a zombie, so that its process id and its exit code remain known.
             if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 raise CommandError("failed", server_ending(self.running))
+            used = 0 if memory is None else used_bytes([self._process.pid])
+            if memory is not None and used > memory:
+                raise CommandError("oom", excess_reason(used, memory, f"the server {self.running.name}"))
             trouble = self._trouble()
             if trouble is None:
                 self._was_ready = True

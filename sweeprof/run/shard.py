@@ -18,7 +18,7 @@ import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -173,7 +173,7 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         EventLog(path) as events,
         WorkerPool(plan.isolation, folder.logs, shared) as pool,
         HostSlots(host_lock(plan), index) as slots,
-        Servers(folder.logs / f"server-{index}.log") as servers,
+        closing(Servers(folder.logs / f"server-{index}.log", parse_size(plan.limits.memory))) as servers,
     ):
         shard = _Shard(plan, folder, index, pool, slots, events, servers)
         todo = shard.run_during_imports(_unfinished(plan, folder, index))
@@ -265,7 +265,7 @@ class _Shard:
             if id is None:
                 return
             trials = [trial for trial in outcomes.first_trials(id) if not self.folder.is_done(trial)]
-            if not self.budget.has_time_for_each(trials):
+            if trials and not self.budget.has_time_for_each(trials, self._start_s(trials[0])):
                 return
             for trial in trials:
                 self._run_in((trial,))
@@ -334,6 +334,10 @@ class _Shard:
         backend = self._combinations[trial.combination_id].config["backend"]
         return backend.get("server") if backend.get("framework") == "command" else None
 
+    def _start_s(self, trial: Trial) -> float:
+        """Return how long the start of a trial's server is expected to take."""
+        return self.servers.expected_start_s(self._server_of(trial))
+
     def _on_wait(self, trial: Trial) -> OnWait:
         """Return what notes that a trial waits for other sweeps."""
 
@@ -357,7 +361,7 @@ class _Shard:
         Where further rounds would begin, the combinations then keep the rounds that they have; else the sweep is stopped.
         """
         trials = [trial for trial in group if not self.folder.is_done(trial)]
-        if self.folder.stopped() is not None or self.budget.has_time_for(trials):
+        if self.folder.stopped() is not None or self.budget.has_time_for(trials, self._start_s(group[0])):
             return True
         if trials[0].round == 0:
             self.folder.stop_because(f"budget={self.plan.budget}, which is used up")
@@ -473,7 +477,7 @@ class _Shard:
             time.sleep(KILLED_TOGETHER_S)
         if end.timed_out:
             self._timed_out.add((blank.combination_id, blank.pass_name in exclusive_passes()))
-        status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, log, request.memory)
+        status, reason = _failure(end, request, oom_kills() > kills)
         if changes:
             reason += f"; it changed the folder of the sweep: {'; '.join(changes)}"
         wall_s, trace = time.monotonic() - asked, tail_lines(log, 50)
@@ -493,16 +497,17 @@ class _Shard:
             return self._keep(replace(blank, status="crashed", reason=reason))
 
 
-def _failure(
-    end: ProcessExit, timeout_s: float | None, oom_kill: bool, log: Path, memory: int | None = None
-) -> tuple[Status, str]:
-    """Return status and reason of a process that left no record; ``log`` has its output."""
-    if end.used_bytes is not None and memory is not None:
-        return "oom", excess_reason(end.used_bytes, memory)
+def _failure(end: ProcessExit, request: Request, oom_kill: bool) -> tuple[Status, str]:
+    """Return status and reason of a process that left no record; ``oom_kill``: the system has ended a process for its memory."""
+    if end.used_bytes is not None and request.memory is not None:
+        whose = "its processes" if request.server is None else "its processes and its server"
+        return "oom", excess_reason(end.used_bytes, request.memory, whose)
     if end.timed_out:
-        return "timeout", "took too long" if timeout_s is None else f"took longer than limits.timeout_s={timeout_s:g}"
+        limit = request.timeout_s
+        return "timeout", "took too long" if limit is None else f"took longer than limits.timeout_s={limit:g}"
     if end.code == -signal.SIGKILL and oom_kill:
         return "oom", "the system ran out of memory and killed it"
+    log = Path(request.log)
     cause = cause_of_exit(log)
     if "std::bad_alloc" in (cause or ""):
         return "oom", "std::bad_alloc"

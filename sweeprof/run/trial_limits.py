@@ -7,7 +7,9 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from sweeprof.processes import Connection, bytes_of, descendants
@@ -25,11 +27,18 @@ KEPT_OF_LOG = 1 << 20
 def wait_for_trial(child: int, request: Request, connection: Connection) -> ProcessExit | None:
     """Wait until the process of a trial has ended, and end it when it takes longer or uses more memory than it may.
 
+    Its memory is what this process, which has just forked it, and its descendants use beyond what they used before, and all memory
+    of its server.
+
     Returns:
         how it ended; None if the shard went away, and the process was ended for it.
     """
-    watch = TrialWatch(request.memory, Path(request.log))
-    excess: int | None = None
+    limit, every_s, excess = request.memory, LOG_S, None
+    roots = [os.getpid()] if request.server is None else [os.getpid(), request.server.pid]
+    resident_before = used_before = 0
+    if limit is not None:
+        every_s = MEMORY_S
+        resident_before, used_before = resident_bytes(roots[:1]), used_bytes(roots[:1])
     handle = os.pidfd_open(child)
     try:
         waiter = select.poll()
@@ -38,9 +47,13 @@ def wait_for_trial(child: int, request: Request, connection: Connection) -> Proc
         end = math.inf if request.timeout_s is None else time.monotonic() + request.timeout_s
         ready: set[int] = set()
         while not ready and excess is None and time.monotonic() < end:
-            wait_s = max(0.0, min(end - time.monotonic(), watch.every_s))
+            wait_s = max(0.0, min(end - time.monotonic(), every_s))
             ready = {descriptor for descriptor, _ in waiter.poll(wait_s * 1000)}
-            excess = watch.excess()
+            shorten_log(Path(request.log))
+            # The first sum is read quickly, but counts pages that processes share several times.
+            if limit is not None and resident_bytes(roots) - resident_before > limit:
+                used = used_bytes(roots) - used_before
+                excess = used if used > limit else None
     finally:
         os.close(handle)
     try:
@@ -53,30 +66,6 @@ def wait_for_trial(child: int, request: Request, connection: Connection) -> Proc
     if ready:
         return None
     return ProcessExit(code, timed_out=excess is None, used_bytes=excess)
-
-
-class TrialWatch:
-    """Watches the trial that this process has just forked.
-
-    Args:
-        limit: the bytes that the trial may use in addition to what it shared at its start; None: any number.
-    """
-
-    def __init__(self, limit: int | None, log: Path) -> None:
-        self._limit, self._log = limit, log
-        self.every_s = LOG_S if limit is None else MEMORY_S
-        """How often to call :meth:`excess`."""
-        if limit is not None:
-            self._resident, self._used = resident_bytes(), used_bytes()
-
-    def excess(self) -> int | None:
-        """Return the bytes that the trial uses if they are above its limit, else None; shorten its log if that is too long."""
-        shorten_log(self._log)
-        # The first sum is read quickly, but counts pages that processes share several times.
-        if self._limit is None or resident_bytes() - self._resident <= self._limit:
-            return None
-        used = used_bytes() - self._used
-        return used if used > self._limit else None
 
 
 def shorten_log(log: Path) -> None:
@@ -92,19 +81,21 @@ def shorten_log(log: Path) -> None:
                 file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
 
 
-def excess_reason(used: int, limit: int) -> str:
+def excess_reason(used: int, limit: int, whose: str = "its processes") -> str:
     """Return the reason of a trial that used too much memory."""
-    return f"its processes used {used / 2**20:,.0f} MiB of memory, more than limits.memory ({limit / 2**20:,.0f} MiB)"
+    return f"{whose} used {used / 2**20:,.0f} MiB of memory, more than limits.memory ({limit / 2**20:,.0f} MiB)"
 
 
-def resident_bytes() -> int:
-    """Return the anonymous and shared memory of this process and its descendants; a page of several processes counts for each."""
-    return sum(bytes_of(pid, "status", ("RssAnon", "RssShmem")) for pid in descendants(os.getpid()))
+def resident_bytes(roots: Iterable[int]) -> int:
+    """Return the anonymous and shared memory of processes and their descendants; a page of several processes counts for each."""
+    pids = chain.from_iterable(map(descendants, roots))
+    return sum(bytes_of(pid, "status", ("RssAnon", "RssShmem")) for pid in pids)
 
 
-def used_bytes() -> int:
-    """Return the anonymous and shared memory of this process and its descendants, in which each page counts once."""
-    return sum(bytes_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in descendants(os.getpid()))
+def used_bytes(roots: Iterable[int]) -> int:
+    """Return the anonymous and shared memory of processes and their descendants, in which each page counts once."""
+    pids = chain.from_iterable(map(descendants, roots))
+    return sum(bytes_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in pids)
 
 
 def shared_bytes() -> int:

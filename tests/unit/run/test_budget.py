@@ -12,6 +12,7 @@ import pytest
 from support.planning import planned
 from support.plans import fake_plan, seed_noise, sweep_folder
 from sweeprof.config.constraints import parse_seconds
+from sweeprof.config.override_syntax import spelled
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.report.answer import answer
 from sweeprof.report.summary import protocol_text
@@ -151,6 +152,30 @@ def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> Non
     left.take(trial, 100)
     assert not left.has_time_for([trial])
     assert left.has_time_for([])
+
+
+SLOW_SERVER = """
+import pathlib, socket, sys, time
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(2)
+listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+while True:
+    listener.accept()[0].close()
+"""
+
+
+def test_nothing_begins_that_would_wait_for_a_server_until_the_time_is_used_up(tmp_path: Path) -> None:
+    """Of two servers that take 2 s to start, a budget of 3.5 s has time for one."""
+    (tmp_path / "server.py").write_text(SLOW_SERVER)
+    command = ["{python}", f"{tmp_path}/server.py", f"{tmp_path}/{{args.server}}", "{port}"]
+    server = spelled({"command": command, "ready": {"port": "{port}"}})
+    words = ("backend=command", "backend.command=['true']", f"backend.server={server}", "args.server=a,b")
+    plan = planned([*words, "protocol=quick", "budget=10s", "isolation=inline"])
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    stopping.note_end(folder, 3.5)
+    run_shard(folder, 0)
+    assert folder.stopped() == "budget=10s, which is used up"
+    assert [(tmp_path / name).exists() for name in "ab"] == [True, False]
 
 
 @pytest.mark.parametrize("step_s", [-7200, 7200])

@@ -19,7 +19,7 @@ from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record
 from sweeprof.run import fork_server, locks, shard, trial_limits
-from sweeprof.run.interleave import ProcessExit
+from sweeprof.run.interleave import ProcessExit, Request
 from sweeprof.run.shard import prepare_data, run_shard
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -94,7 +94,8 @@ def test_endings(
     log = tmp_path / "log"
     if output is not None:
         log.write_text(f"{output}\n")
-    assert shard._failure(ending, 2.5, oom_kill, log) == (status, reason)
+    request = Request({}, "", str(log), timeout_s=2.5, memory=None, asked=0.0)
+    assert shard._failure(ending, request, oom_kill) == (status, reason)
 
 
 @pytest.mark.parametrize("place", ["fork", "inline"])
@@ -266,7 +267,7 @@ def test_a_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     log = tmp_path / "log"
     log.write_bytes(b"begin" + b"x" * (11 << 20) + b"end")
     with log.open("ab") as output:
-        assert trial_limits.TrialWatch(None, log).excess() is None
+        trial_limits.shorten_log(log)
         output.write(b", and more")
     content = log.read_bytes()
     assert content.startswith("… of 11,534,344 bytes the last 1,000:\n".encode())
