@@ -8,6 +8,7 @@ At the end stands what planning does with its settings: values of the config in 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import select
@@ -160,11 +161,10 @@ class _Runner:
         began = time.time()
         words = words_of(settings.command, settings.shell)
         run = self._spawned(words, settings, is_watched)
-        for path in self._outputs:  # the log of the trial keeps the output of all runs
-            text = path.read_bytes()
-            if text:
-                sys.stdout.flush()
-                os.write(1, text)
+        files = {f"{path.name}.txt": path.read_bytes() for path in self._outputs}
+        sys.stdout.flush()
+        for text in files.values():  # the log of the trial keeps the output of all runs
+            os.write(1, text)
         self._check_server(0 if run.exit_code in settings.success else DYING_S)
         reason = _ending(words[0], run.exit_code, self._outputs[::-1])
         if run.exit_code in settings.unsupported:
@@ -178,7 +178,6 @@ class _Runner:
                 reported[name] = _reported(spec, self._folder, settings.cwd, began)
             except ValueError as error:
                 missing[name] = str(error)
-        files = {f"{path.name}.txt": path.read_bytes() for path in self._outputs}
         return replace(
             run,
             wall_s=max(0.0, run.wall_s - self._shell.wall_s),
@@ -225,10 +224,10 @@ class _Runner:
             os.fchdir(here)
             for descriptor in (here, *opened):
                 os.close(descriptor)
-        watches = []
+        watch: _PeakMemory | None = None
         if is_watched:
-            watched = [pid] if self._server is None else [pid, self._server.pid]
-            watches = [TreeMemory(one) for one in watched]
+            watch = _PeakMemory(pid) if self._server is None else _PeakMemory(pid, self._server.pid)
+        peaks: list[int | None] = []
         handle = os.pidfd_open(pid)
         try:
             waiter = select.poll()
@@ -240,8 +239,8 @@ class _Runner:
             end = time.perf_counter()
         finally:
             os.close(handle)
-            for watch in watches:
-                watch.stop()
+            if watch is not None:
+                peaks = watch.stop()
         if handle not in ended:
             kill_tree(pid)
         _, status, usage = os.wait4(pid, 0)
@@ -249,9 +248,8 @@ class _Runner:
             self._check_server()
             reason = f"{words[0]} took longer than backend.timeout_s={limit:g}{last_lines(self._outputs[::-1])}"
             raise CommandError("timeout", reason)
-        memory, server_memory = ([watch.peak for watch in watches] + [None, None])[:2]
         code = os.waitstatus_to_exitcode(status)
-        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, memory, server_memory)
+        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, *peaks)
 
 
 def with_host_values(node: Any, port: int | None) -> Any:
@@ -285,32 +283,33 @@ def as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class TreeMemory:
-    """The highest memory of a process and its descendants together, which a thread reads while they run.
+class _PeakMemory:
+    """The highest memory of each of some processes together with its descendants, which a thread reads while they run.
 
     The system's own ``ru_maxrss`` would include this process, which a child shares until it has started its program.
     """
 
-    def __init__(self, pid: int) -> None:
-        self.peak: int | None = None
-        """Bytes; None if they ended before they could be read."""
-        self._pid = pid
+    def __init__(self, *pids: int) -> None:
+        self._peaks: dict[int, int] = {}
+        self._pids = pids
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread."""
+    def stop(self) -> list[int | None]:
+        """End the thread; return the bytes of each process, None of one that ended before they could be read."""
         self._stop.set()
         self._thread.join()
+        return [self._peaks.get(pid) for pid in self._pids]
 
     def _follow(self) -> None:
         wait_s = LOOK_S
         while not self._stop.wait(wait_s):
-            # The proportional set size: a page that several processes share counts once.
-            seen = sum(bytes_of(pid, "smaps_rollup", ("Pss",)) for pid in descendants(self._pid))
-            if seen:
-                self.peak = max(self.peak or 0, seen)
+            for root in self._pids:
+                # The proportional set size: a page that several processes share counts once.
+                seen = sum(bytes_of(pid, "smaps_rollup", ("Pss",)) for pid in descendants(root))
+                if seen > self._peaks.get(root, 0):
+                    self._peaks[root] = seen
             wait_s = min(wait_s * 1.2, SLOWEST_LOOK_S)
 
 
@@ -371,13 +370,11 @@ def _reported(spec: Mapping[str, Any], folder: Path, cwd: str | None, began: flo
         found = _at(_json_in(text, source), spec["json"], source)
     numbers = []
     for value in found:
-        try:
-            if isinstance(value, bool):
-                raise ValueError
-            number = float(value)
-        except (TypeError, ValueError):
-            raise ValueError(f"{value!r} in {source} is not a number") from None
-        if number - number != 0:  # infinite, or not a number
+        number = math.nan
+        if not isinstance(value, bool):
+            with suppress(TypeError, ValueError):
+                number = float(value)
+        if not math.isfinite(number):
             raise ValueError(f"{value!r} in {source} is not a finite number")
         numbers.append(number)
     if not numbers:
@@ -425,8 +422,8 @@ def _at(data: Any, path: str, source: str) -> list[Any]:
 # ----------------------------------------------------------------------------------------------------------------------
 # Planning: values in place of names, and problems of the settings
 
-FILLED = ("command", "before_run", "cwd", "stdin", "env", "metrics", "server")
-"""The settings in which names in braces stand for values of the config."""
+FILLED = ("command", "before_run", "cwd", "stdin", "env", "metrics")
+"""The settings, beside those of the server, in which names in braces stand for values of the config."""
 NAMED = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.\-]*)\}")
 HOST_VALUES = {"port": "⟨port⟩", "python": "⟨python⟩"}
 """Names whose values only the host knows that runs the program, and what stands for them until then: ``port`` is that of the
@@ -508,12 +505,12 @@ def filled(backend: Json, config: Mapping[str, Any]) -> tuple[Json, list[Problem
                 found[name] = node_of(given, f"{key}.{name}")
         return found
 
-    found = filled_in(backend, FILLED[:-1], "backend", bool(backend.get("shell")))
+    found = filled_in(backend, FILLED, "backend", bool(backend.get("shell")))
     server = backend.get("server")
     if isinstance(server, Mapping):
         # Combinations share a server if these settings are equal: so the values of the axes that it is started for are among them.
         per = {name: value_of(str(name), "backend.server.per") for name in server.get("per") or ()}
-        found["server"] = {**filled_in(server, [*SERVER], "backend.server", False), "per": per}
+        found["server"] = {**filled_in(server, SERVER, "backend.server", False), "per": per}
     for name in arguments:
         if not any(one == f"args.{name}" or one.startswith(f"args.{name}.") for one in used):
             message = f"is used by no argument: write {{args.{name}}} where the program gets the value, as in backend.command."
@@ -522,9 +519,10 @@ def filled(backend: Json, config: Mapping[str, Any]) -> tuple[Json, list[Problem
 
 
 def command_problems(backend: Mapping[str, Any]) -> Iterator[Problem]:
-    """Return the problems of the backend's settings, whatever the values are."""
-    for key in ("command", "before_run"):
-        yield from _words_problems(f"backend.{key}", backend.get(key), bool(backend.get("shell")), key == "command")
+    """Yield the problems of the backend's settings, whatever the values are."""
+    is_text = bool(backend.get("shell"))
+    yield from _words_problems("backend.command", backend.get("command"), is_text, is_needed=True)
+    yield from _words_problems("backend.before_run", backend.get("before_run"), is_text)
     yield from _duration_problems("backend.timeout_s", backend.get("timeout_s"))
     for key in ("success", "unsupported"):
         codes = backend.get(key)
@@ -532,7 +530,8 @@ def command_problems(backend: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"backend.{key}", codes, "is not a list of exit codes from 0 to 255, such as [77].")
     metrics = backend.get("metrics") or {}
     if isinstance(metrics, Mapping):
-        yield from _metrics_problems(metrics)
+        for name, spec in metrics.items():
+            yield from _metric_problems(name, spec)
     else:
         yield Problem("backend.metrics", metrics, "is not {name: {json: PATH, unit: UNIT, better: lower}}.")
     server = backend.get("server")
@@ -542,7 +541,7 @@ def command_problems(backend: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("backend.server", server, "is not {command: […], ready: {port: '{port}'}}, or null.")
 
 
-def _words_problems(key: str, value: object, is_text: bool, is_needed: bool) -> Iterator[Problem]:
+def _words_problems(key: str, value: object, is_text: bool = False, is_needed: bool = False) -> Iterator[Problem]:
     if is_needed and not value:
         message = f"is missing: name the program and its arguments, such as '{key}=[sleep, \"{{args.seconds}}\"]'."
         yield Problem(key, value, message)
@@ -564,7 +563,7 @@ def _server_problems(server: Mapping[str, Any]) -> Iterator[Problem]:
     for name in server:
         if name not in SERVER:
             yield choice_problem("backend.server", name, "key of a server", SERVER)
-    yield from _words_problems("backend.server.command", server.get("command"), False, True)
+    yield from _words_problems("backend.server.command", server.get("command"), is_needed=True)
     yield from _duration_problems("backend.server.timeout_s", server.get("timeout_s"))
     if not isinstance(server.get("env") or {}, Mapping):
         yield Problem("backend.server.env", server["env"], "is not a mapping of names to values.")
@@ -596,21 +595,14 @@ def _regex_problems(key: str, value: object) -> Iterator[Problem]:
             yield Problem(key, value, "has several groups: one is the number; write (?:…) for others.")
 
 
-def _metrics_problems(metrics: Mapping[str, Any]) -> Iterator[Problem]:
-    for name, spec in metrics.items():
-        key = f"backend.metrics.{name}"
-        if re.fullmatch(r"[A-Za-z]\w*", str(name)) is None or str(name) in OWN:
-            taken = f" other than {', '.join(OWN)}"
-            yield Problem(
-                "backend.metrics", name, f"is not a name: letters, digits and '_', with a letter first,{taken}."
-            )
-        if isinstance(spec, Mapping):
-            yield from _metric_problems(key, spec)
-        else:
-            yield Problem(key, spec, "is not {json: PATH, unit: UNIT, better: lower}.")
-
-
-def _metric_problems(key: str, spec: Mapping[str, Any]) -> Iterator[Problem]:
+def _metric_problems(metric: object, spec: object) -> Iterator[Problem]:
+    if re.fullmatch(r"[A-Za-z]\w*", str(metric)) is None or metric in OWN:
+        message = f"is not a name: letters, digits and '_', with a letter first, other than {', '.join(OWN)}."
+        yield Problem("backend.metrics", metric, message)
+    key = f"backend.metrics.{metric}"
+    if not isinstance(spec, Mapping):
+        yield Problem(key, spec, "is not {json: PATH, unit: UNIT, better: lower}.")
+        return
     for name, value in spec.items():
         if name not in SPEC:
             yield choice_problem(key, name, "key of a reported metric", SPEC)

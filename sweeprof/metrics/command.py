@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
+from sweeprof.errors import Unsupported
 from sweeprof.metrics.latency import Rounds, described_samples, over_rounds, single
 from sweeprof.metrics.metric import Estimate, Metric, Missing, metric
 from sweeprof.results.measurement import Better, MetricInfo
@@ -13,7 +15,6 @@ from sweeprof.results.observations import CommandRuns
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import mean_interval, median_interval
 
-NOT_RUN = Missing("mode=command is needed: no program was run")
 REPORTED = "sweeprof.metrics.command.reported_metric"
 """In place of the dotted name of a function, in an entry of a metric set: a number that programs report."""
 
@@ -24,31 +25,26 @@ def time(timing: Rounds) -> Estimate | Missing:
 
     Over rounds it is the geometric mean of their medians. With backend.shell=true the time of an empty shell is subtracted.
     """
-    shell_s = []
-    for round in timing:
-        if round.command is None:
-            return NOT_RUN
+    shells = [runs.shell_s for runs in _runs(timing)]
+    for round, shell_s in zip(timing, shells, strict=True):
         if statistics.median(round.samples) <= 0:
-            return Missing(
-                f"it took no longer than an empty shell ({round.command.shell_s * 1000:.3g} ms), which is subtracted"
-            )
-        shell_s.append(round.command.shell_s)
+            return Missing(f"it took no longer than an empty shell ({shell_s * 1000:.3g} ms), which is subtracted")
     estimate = over_rounds(timing, are_of_steps=False)
-    if any(shell_s):
-        estimate = replace(estimate, detail={**estimate.detail, "subtracted for the shell": statistics.fmean(shell_s)})
+    if any(shells):
+        estimate = replace(estimate, detail={**estimate.detail, "subtracted for the shell": statistics.fmean(shells)})
     return estimate
 
 
 @metric(name="command/user_time", unit="s", better="lower")
-def user_time(timing: Rounds) -> Estimate | Missing:
+def user_time(timing: Rounds) -> Estimate:
     """Processor time of one run in user mode, with the processes that the program waited for; the median of the runs."""
-    return _over_runs(timing, lambda runs: runs.user_s)
+    return _over_runs(timing, [runs.user_s for runs in _runs(timing)])
 
 
 @metric(name="command/system_time", unit="s", better="lower")
-def system_time(timing: Rounds) -> Estimate | Missing:
+def system_time(timing: Rounds) -> Estimate:
     """Processor time of one run in the kernel, with the processes that the program waited for; the median of the runs."""
-    return _over_runs(timing, lambda runs: runs.system_s)
+    return _over_runs(timing, [runs.system_s for runs in _runs(timing)])
 
 
 @metric(name="command/memory", unit="B", better="lower")
@@ -57,25 +53,23 @@ def memory(timing: Rounds) -> Estimate | Missing:
 
     Pages that several processes share count once. It is read every millisecond at first, later every 0.2 s.
     """
-    return _peak(timing, lambda runs: runs.memory_bytes, "the program ended before its memory could be read")
+    peaks = [runs.memory_bytes for runs in _runs(timing)]
+    return _peak(timing, peaks, "the program ended before its memory could be read")
 
 
 @metric(name="command/server_memory", unit="B", better="lower")
 def server_memory(timing: Rounds) -> Estimate | Missing:
     """Highest memory of the server and all processes that it started together, during the run in which command/memory is read."""
-    return _peak(timing, lambda runs: runs.server_memory_bytes, "no server ran, or the program ended too soon")
+    peaks = [runs.server_memory_bytes for runs in _runs(timing)]
+    return _peak(timing, peaks, "no server ran, or the program ended too soon")
 
 
 @metric(name="command/exit_code", unit="abs", better=None)
 def exit_code(timing: Rounds) -> Estimate | Missing:
     """Exit code of the program, if all runs had the same; another one than those of backend.success is a failure."""
-    codes: list[int] = []
-    for round in timing:
-        if round.command is None:
-            return NOT_RUN
-        codes += round.command.exit_codes
-    if len(set(codes)) > 1:
-        return Missing(f"runs had different exit codes: {', '.join(map(str, sorted(set(codes))))}")
+    codes = sorted(set(chain.from_iterable(runs.exit_codes for runs in _runs(timing))))
+    if len(codes) > 1:
+        return Missing(f"runs had different exit codes: {', '.join(map(str, codes))}")
     return Estimate(codes[0], "exact")
 
 
@@ -83,14 +77,12 @@ def reported_metric(name: str, unit: str = "abs", better: Better = None) -> Metr
     """Return the metric that reads the numbers that programs report as ``name``."""
 
     def reported(timing: Rounds) -> Estimate | Missing:
-        for round in timing:
-            if round.command is None:
-                return NOT_RUN
-            if name in round.command.missing:
-                return Missing(round.command.missing[name])
-            if name not in round.command.reported:
-                return Missing(f"backend.metrics of this combination has no {name}")
-        return _over_runs(timing, lambda runs: runs.reported[name])
+        by_round = []
+        for runs in _runs(timing):
+            if name not in runs.reported:
+                return Missing(runs.missing.get(name, f"backend.metrics of this combination has no {name}"))
+            by_round.append(runs.reported[name])
+        return _over_runs(timing, by_round)
 
     definition = f"backend.metrics.{name} of the config, as the program reports it; the median of its numbers."
     return Metric(MetricInfo(f"command/{name}", unit, better, definition), reported, ("timing",), ())
@@ -108,35 +100,29 @@ def entries_of(backends: Iterable[Json]) -> list[str | Json]:
     return list(found.values())
 
 
-def _peak(timing: Rounds, bytes_of: Callable[[CommandRuns], int | None], reason: str) -> Estimate | Missing:
-    found = []
-    for round in timing:
-        if round.command is None:
-            return NOT_RUN
-        peak = bytes_of(round.command)
-        if peak is None:
-            return Missing(reason)
-        found.append(float(peak))
-    return single(found, timing)
+def _runs(timing: Rounds) -> list[CommandRuns]:
+    """Return the runs of each round; raises :class:`Unsupported` if a step is no run of a program."""
+    found = [round.command for round in timing if round.command is not None]
+    if not found:
+        raise Unsupported("mode=command is needed: no program was run")
+    return found
 
 
-def _over_runs(timing: Rounds, samples_of: Callable[[CommandRuns], Sequence[float]]) -> Estimate | Missing:
+def _peak(timing: Rounds, peaks: Sequence[int | None], reason: str) -> Estimate | Missing:
+    known = [float(peak) for peak in peaks if peak is not None]
+    return single(known, timing) if len(known) == len(peaks) else Missing(reason)
+
+
+def _over_runs(timing: Rounds, by_round: Sequence[Sequence[float]]) -> Estimate:
     """Return the median of the samples of each round, over rounds their mean: the geometric one, if all are above 0."""
-    by_round: list[Sequence[float]] = []
-    for round in timing:
-        if round.command is None:
-            return NOT_RUN
-        by_round.append(samples_of(round.command))
-    samples = [value for values in by_round for value in values]
+    samples = list(chain.from_iterable(by_round))
     medians = [statistics.median(values) for values in by_round]
-    interval = median_interval(samples)
     if min(medians) > 0:
         estimate = single(medians, timing, "median")
+    elif len(medians) == 1:
+        estimate = Estimate(medians[0], "median")
     else:
-        estimate = Estimate(
-            statistics.fmean(medians), "median" if len(medians) == 1 else f"mean of {len(medians)} rounds"
-        )
-    if len(medians) > 1:
-        interval = estimate.interval or mean_interval(medians)
-    detail = {**described_samples(samples), "mean": statistics.fmean(samples)}
-    return replace(estimate, interval=interval, detail=detail)
+        estimate = Estimate(statistics.fmean(medians), f"mean of {len(medians)} rounds", mean_interval(medians))
+    if len(medians) == 1:
+        estimate = replace(estimate, interval=median_interval(samples))
+    return replace(estimate, detail={**described_samples(samples), "mean": statistics.fmean(samples)})

@@ -215,9 +215,9 @@ if __name__ == "__main__":
 """
 
 
-def start_program(folder: Path, **options: Any) -> subprocess.Popen[str]:
-    """A program that measures eight fake combinations in five rounds, which takes about half a minute."""
-    settings = {**FAKE, "protocol.rounds": 5, "model.fake.step_s": 0.01, "limits.locks": str(lock_folder(folder))}
+def start_program(folder: Path, rounds: int = 5, **options: Any) -> subprocess.Popen[str]:
+    """A program that measures eight fake combinations; five rounds take about half a minute."""
+    settings = {**FAKE, "protocol.rounds": rounds, "model.fake.step_s": 0.01, "limits.locks": str(lock_folder(folder))}
     (folder / "program.py").write_text(PROGRAM.format(settings=settings))
     return subprocess.Popen([sys.executable, "program.py"], cwd=folder, env=environment(folder), text=True, **options)
 
@@ -284,7 +284,7 @@ def test_a_sweep_that_is_killed_is_an_error_that_says_how_to_continue(tmp_path: 
 @pytest.mark.slow
 def test_a_terminal_has_a_bar_that_is_removed_at_the_end(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    with start_program(tmp_path, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    with start_program(tmp_path, rounds=1, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
         with suppress(OSError):  # the other side of a terminal that was closed

@@ -26,7 +26,7 @@ from sweeprof.config.override_syntax import spelled
 
 SHORT = (
     *("backend=command", "tracking=none", "protocol.warmup_steps=1", "protocol.warmup_s=0", "protocol.min_samples=3"),
-    *("protocol.min_s=0", "limits.timeout_s=60"),
+    *("protocol.min_s=0", "protocol.rounds=1", "limits.timeout_s=60"),
 )
 SPIN = """
 import sys, time
@@ -74,14 +74,6 @@ def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path
     assert float(str(longest["command/user_time"])) > 2 * float(str(longest["command/system_time"]))
 
 
-def test_a_longer_sleep_takes_so_much_longer_and_nothing_is_said_of_models(called: Command) -> None:
-    ran = called(*SHORT, "backend.command=[sleep, '{args.s}']", "args.s=0.1,0.4")
-    times = {axis: float(str(values["command/time"])) for axis, values in by_axis(ran, "args.s").items()}
-    assert min(times[0.1] - 0.1, times[0.4] - 0.4) >= 0
-    assert times[0.4] - times[0.1] == pytest.approx(0.3, rel=0.15)
-    assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
-
-
 def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Path) -> None:
     ran = called(*SHORT, program(tmp_path, ALLOCATE, "{args.mib}"), "args.mib=20,120")
     values = by_axis(ran, "args.mib")
@@ -89,19 +81,16 @@ def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Pat
     assert grown == pytest.approx(2 * 100 * 2**20, rel=0.1)
 
 
-def test_a_shell_runs_a_text(called: Command) -> None:
-    ran = called(*SHORT, "backend.shell=true", "backend.command='echo {args.x} | tr a b'", "args.x=aa")
-    ran.rows()
-    (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
-    assert output.read_text() == "bb\n"
-
-
 def test_the_start_of_a_shell_is_subtracted(called: Command) -> None:
     ran = called(
-        *SHORT, "protocol.min_samples=20", "backend.shell=true", "backend.command='{args.x}'", "args.x=:,sleep 0.1"
+        *SHORT,
+        "protocol.min_samples=20",
+        "backend.shell=true",
+        "backend.command='{args.x}'",
+        "args.x=:,sleep 0.1 | cat",
     )
     cells = {row["axes"]["args.x"]: row["cells"]["command/time"]["measurement"] for row in ran.rows()}
-    detail = cells["sleep 0.1"]["detail"]
+    detail = cells["sleep 0.1 | cat"]["detail"]
     subtracted = detail["subtracted for the shell"]
     assert subtracted > 0
     assert detail["min"] + subtracted >= 0.1
@@ -112,27 +101,39 @@ def test_the_start_of_a_shell_is_subtracted(called: Command) -> None:
         assert nothing["detail"]["min"] < nothing["detail"]["subtracted for the shell"] / 2
 
 
-def test_a_program_has_the_environment_of_the_user_and_its_own(
-    called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+GIVEN = """
+import json, os, pathlib, socket, sys
+port, *words = sys.argv[1:]
+socket.create_server(("127.0.0.1", int(port)))
+made = pathlib.Path("made")
+environment = [os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OWN")]
+print(json.dumps([words, environment, sys.stdin.readlines(), made.exists()]))
+made.unlink()
+"""
+
+
+def test_what_a_program_is_given(called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A free port; a list as several words and null as none; the user's environment and its own; what ran before."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    code = "import os; print([os.environ.get(name) for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'OWN')])"
-    ran = called(*SHORT, program(tmp_path, code), "backend.env.OWN='{args.own}'", "args.own=2")
-    ran.rows()
-    (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
-    assert output.read_text() == "['3', None, '2']\n"
-
-
-def test_working_directory_standard_input_and_what_runs_before(called: Command, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "input").write_text("one\ntwo\n")
-    code = "import pathlib, sys; p = pathlib.Path('made'); print(len(sys.stdin.readlines()), p.exists()); p.unlink()"
-    settings = (f"backend.cwd={tmp_path}/work", f"backend.stdin={tmp_path}/input")
-    ran = called(*SHORT, *settings, program(tmp_path, code), f"backend.before_run=[touch, {tmp_path}/work/made]")
+    settings = {
+        "cwd": f"{tmp_path}/work",
+        "stdin": f"{tmp_path}/input",
+        "before_run": ["touch", f"{tmp_path}/work/made"],
+        "env": {"OWN": "{args.on} {{port}}"},
+    }
+    ran = called(
+        *(*SHORT, program(tmp_path, GIVEN, "{port}", "{args.flags}", "{args.on}", "{{args.on}}")),
+        *(f"backend.{name}={spelled(value)}" for name, value in settings.items()),
+        *("args.flags=[a,b],null", "args.on=true"),
+    )
     ran.rows()
-    (output,) = ran.folder("adhoc").rglob("artifacts/*/stdout.txt")
-    assert output.read_text() == "2 True\n"
+    outputs = [json.loads(path.read_text()) for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")]
+    assert sorted(output[0] for output in outputs) == [["a", "b", "true", "{args.on}"], ["true", "{args.on}"]]
+    for output in outputs:
+        assert output[1:] == [["3", None, "true {port}"], ["one\n", "two\n"], True]
 
 
 REPORT = """
@@ -181,11 +182,34 @@ def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command
         missing = {name: found["reason"] for name, found in measurements.items() if found["value"] is None}
         assert missing == {
             "command/absent": "run 1: stdout has no sekonds: there is no 'sekonds', did you mean 'seconds'?",
-            "command/word": "run 1: 'no' in stdout is not a number",
+            "command/word": "run 1: 'no' in stdout is not a finite number",
             "command/no_file": "run 1: the program wrote no file nothing.json",
             "command/stale": "run 1: the file stale.json is older than the run",
         }
     assert rows[4]["cells"]["command/rate"]["ratio"] == pytest.approx(2)
+
+
+def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models(called: Command) -> None:
+    rounds = ("protocol.rounds=12", "protocol.decide=baseline", "compare.baseline={args.s: 0.02}")
+    ran = called(*SHORT, *rounds, "backend.command=[sleep, '{args.s}']", "args.s=0.02,0.2")
+    rows = {row["axes"]["args.s"]: row for row in ran.rows()}
+    assert rows[0.2]["cells"]["command/time"]["verdict"] == "worse"
+    assert [row["rounds_complete"] for row in rows.values()] == [3, 3]
+    assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
+
+
+def test_a_search_over_an_argument_finds_the_best_value(called: Command) -> None:
+    ran = called(
+        *(*SHORT, "protocol.warmup_steps=0", "protocol.min_samples=1"),
+        *("backend.command=[expr, 22, '*', '{args.n}', '-', '{args.n}', '*', '{args.n}']", "args.n=range(1,22)"),
+        *("backend.metrics={score: {regex: .+, better: higher}}", "search.maximize=score"),
+        *("search.trials=12", "search.sampler=TPESampler"),
+    )
+    rows = ran.rows()
+    measured = {row["axes"]["args.n"]: values_of(row)["command/score"] for row in rows if row["status"] == "ok"}
+    assert len(measured) == 12
+    assert max(measured, key=measured.__getitem__) == 11
+    assert ran.out.startswith("Best measured score: n 11 – 121 (12 of 21 combinations measured).")
 
 
 def test_how_a_program_ends_is_the_status(called: Command, tmp_path: Path) -> None:
@@ -213,14 +237,6 @@ sys.exit(int(end))
     assert reasons["hangs"] == f"{name} took longer than backend.timeout_s=1: the last words"
 
 
-def test_a_list_is_several_words_and_null_none(called: Command, tmp_path: Path) -> None:
-    words = program(tmp_path, "import sys; print(sys.argv[1:])", "{args.flags}", "{args.on}", "{{args.on}}")
-    ran = called(*SHORT, words, "args.flags=[a,b],null", "args.on=true")
-    ran.rows()
-    outputs = {path.read_text().strip() for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")}
-    assert outputs == {"['a', 'b', 'true', '{args.on}']", "['true', '{args.on}']"}
-
-
 SERVER = """
 import http.server, os, pathlib, signal, subprocess, sys, time
 port, how, folder, mark = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
@@ -238,6 +254,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/exit":
             print("the last words", flush=True)
             os._exit(3)
+        if self.path == "/grow":
+            self.server.grown = b"x" * (100 << 20)
         if self.path == "/kill":
             os.kill(os.getpid(), signal.SIGKILL)
         self.send_response(200)
@@ -281,15 +299,15 @@ def lines_of(path: Path) -> list[list[str]]:
 def test_rows_share_a_server_whose_memory_and_log_are_kept(called: Command, tmp_path: Path) -> None:
     mark = f"mark-{tmp_path.name}"
     server = with_server(tmp_path, mark, {"url": "http://127.0.0.1:{port}/"})
-    axes = ("args.how=small,large", "args.n=1,2,3")
-    ran = called(*SHORT, "protocol.rounds=2", *server, *axes, "compare.baseline={args.how: small}")
+    axes = ("args.how=small,large", "args.n=1,2", "protocol.rounds=2", "protocol.min_samples=1")
+    ran = called(*SHORT, *server, *axes, "compare.baseline={args.how: small}")
     rows = ran.rows()
     starts, requests = lines_of(tmp_path / "servers"), lines_of(tmp_path / "clients")
     # In each round each server is started once, unless the last row of the round before had the same one.
     assert 3 <= len(starts) <= 4
     for how, pid in starts:
         mine = [n for n, by in requests if by == pid]
-        assert {*mine} == {"1", "2", "3"}, f"the server {how} is not that of all its rows"
+        assert {*mine} == {"1", "2"}, f"the server {how} is not that of all its rows"
     served = [pid for _, pid in requests]
     assert list(dict.fromkeys(served)) == [pid for _, pid in starts]
     assert served == sorted(served, key=[pid for _, pid in starts].index), "two servers ran at the same time"
@@ -313,8 +331,8 @@ def test_axes_of_a_server_that_its_settings_do_not_name(called: Command, tmp_pat
 def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> None:
     mark = f"mark-{tmp_path.name}"
     server = with_server(tmp_path, mark, {"port": "{port}"}, "{args.path}", timeout_s=3)
-    axes = ("args.how=small,early,never", "args.path=ok,exit,kill", "args.n=1")
-    exclude = "exclude=[{args.how: [early,never], args.path: [exit,kill]}]"
+    axes = ("args.how=small,early,never,large", "args.path=grow,ok,exit,kill", "args.n=1", "limits.memory=80MiB")
+    exclude = "exclude=[{args.how: [early,never,large], args.path: [grow,exit,kill]}]"
     ran = called(*SHORT, *server, *axes, exclude)
     found = {}
     for record in read_records(ran.folder("adhoc") / "records"):
@@ -331,6 +349,10 @@ def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> Non
     assert status == "timeout"
     assert reason.startswith("the server python was not ready after 3 s, port=")
     assert reason.endswith("Connection refused: started as never")
+    for end, whose in (("grow", "its processes and its server"), ("large", "the server python")):
+        status, reason = found[end]
+        assert status == "oom"
+        assert re.fullmatch(rf"{whose} used \d+ MiB of memory, more than limits.memory \(80 MiB\)", reason)
     assert sleepers(mark) == []
 
 
@@ -341,13 +363,6 @@ def test_a_server_is_not_taken_for_another_program_at_its_address(called: Comman
     (record,) = read_records(ran.folder("adhoc") / "records")
     assert record.status == "failed"
     assert str(record.reason).startswith(f"something answers at port={port} before the server is started")
-
-
-def test_a_free_port_for_each_run_and_the_interpreter(called: Command) -> None:
-    code = 'import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1])))'
-    command = spelled(["{python}", "-c", code, "{port}"])
-    ran = called(*SHORT, f"backend.command={command}", "backend.env.OWN='{{port}} {port}'")
-    assert values_of(ran.rows()[0])["command/exit_code"] == 0
 
 
 # The recipes of docs/programs.md
@@ -418,7 +433,7 @@ def test_recipe_benchmark_app(called: Command, tmp_path: Path, monkeypatch: pyte
     parameter = ov.opset13.parameter([1, 64], ov.Type.f32, name="x")
     ov.save_model(ov.Model([ov.opset13.relu(parameter)], [parameter], "net"), tmp_path / "model.xml")
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    ran = called(*recipe("benchmark_app"), *SHORT, "protocol.rounds=1", "protocol.min_samples=1", "protocol.max_s=1")
+    ran = called(*recipe("benchmark_app"), *SHORT, "protocol.min_samples=1", "protocol.max_s=1")
     for values in by_axis(ran, "args.streams").values():
         assert values["command/throughput"] > 100
 
@@ -426,9 +441,7 @@ def test_recipe_benchmark_app(called: Command, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 def test_recipe_torchrun(called: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    ran = called(
-        *recipe("torch.distributed.run"), *SHORT, "protocol.rounds=1", "protocol.max_s=1", "limits.timeout_s=200"
-    )
+    ran = called(*recipe("torch.distributed.run"), *SHORT, "protocol.max_s=1", "limits.timeout_s=200")
     for values in by_axis(ran, "args.processes").values():
         assert 0 < values["command/step"] < values["command/time"]
     outputs = [path.read_text() for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")]
@@ -442,9 +455,7 @@ def test_recipe_load_test(called: Command, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bin" / "transformers").write_text(f"#!{sys.executable}\n{COMPLETIONS}")
     (tmp_path / "bin" / "transformers").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
-    found = by_axis(
-        called(*recipe("load_test.py"), *SHORT, "protocol.rounds=1", "protocol.min_samples=1"), "args.users"
-    )
+    found = by_axis(called(*recipe("load_test.py"), *SHORT, "protocol.min_samples=1"), "args.users")
     for values in found.values():
         assert FIRST_S <= values["command/first_token"] < 3 * FIRST_S
         assert TOKEN_S <= values["command/per_token"] < 3 * TOKEN_S
