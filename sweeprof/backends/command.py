@@ -227,7 +227,7 @@ class _Runner:
         watch: _PeakMemory | None = None
         if is_watched:
             watch = _PeakMemory(pid) if self._server is None else _PeakMemory(pid, self._server.pid)
-        peaks: list[int | None] = []
+        peaks: dict[int, int] = {}
         handle = os.pidfd_open(pid)
         try:
             waiter = select.poll()
@@ -249,7 +249,8 @@ class _Runner:
             reason = f"{words[0]} took longer than backend.timeout_s={limit:g}{last_lines(self._outputs[::-1])}"
             raise CommandError("timeout", reason)
         code = os.waitstatus_to_exitcode(status)
-        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, *peaks)
+        server_memory = None if self._server is None else peaks.get(self._server.pid)
+        return CommandRun(end - begin, usage.ru_utime, usage.ru_stime, code, peaks.get(pid), server_memory)
 
 
 def with_host_values(node: Any, port: int | None) -> Any:
@@ -296,11 +297,11 @@ class _PeakMemory:
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
-    def stop(self) -> list[int | None]:
-        """End the thread; return the bytes of each process, None of one that ended before they could be read."""
+    def stop(self) -> dict[int, int]:
+        """End the thread; return the bytes by process id, without processes that ended before they could be read."""
         self._stop.set()
         self._thread.join()
-        return [self._peaks.get(pid) for pid in self._pids]
+        return self._peaks
 
     def _follow(self) -> None:
         wait_s = LOOK_S
