@@ -157,7 +157,7 @@ def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> Non
 SLOW_SERVER = """
 import pathlib, socket, sys, time
 pathlib.Path(sys.argv[1]).touch()
-time.sleep(2)
+time.sleep(3)
 listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
 while True:
     listener.accept()[0].close()
@@ -165,14 +165,14 @@ while True:
 
 
 def test_nothing_begins_that_would_wait_for_a_server_until_the_time_is_used_up(tmp_path: Path) -> None:
-    """Of two servers that take 2 s to start, a budget of 3.5 s has time for one."""
+    """Of two servers that take 3 s to start, a budget of 6 s has time for one."""
     (tmp_path / "server.py").write_text(SLOW_SERVER)
     command = ["{python}", f"{tmp_path}/server.py", f"{tmp_path}/{{args.server}}", "{port}"]
     server = spelled({"command": command, "ready": {"port": "{port}"}})
     words = ("backend=command", "backend.command=['true']", f"backend.server={server}", "args.server=a,b")
     plan = planned([*words, "protocol=quick", "budget=10s", "isolation=inline"])
     folder = sweep_folder(tmp_path / "sweep", plan)
-    stopping.note_end(folder, 3.5)
+    stopping.note_end(folder, 6)
     run_shard(folder, 0)
     assert folder.stopped() == "budget=10s, which is used up"
     assert [(tmp_path / name).exists() for name in "ab"] == [True, False]
