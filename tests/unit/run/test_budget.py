@@ -157,24 +157,32 @@ def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> Non
 SLOW_SERVER = """
 import pathlib, socket, sys, time
 pathlib.Path(sys.argv[1]).touch()
-time.sleep(3)
+time.sleep(2)
 listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
 while True:
     listener.accept()[0].close()
 """
 
 
-def test_nothing_begins_that_would_wait_for_a_server_until_the_time_is_used_up(tmp_path: Path) -> None:
-    """Of two servers that take 3 s to start, a budget of 6 s has time for one."""
+def test_nothing_begins_that_would_wait_for_a_server_until_the_time_is_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first trial there is time for another one, but not for a server that takes 2 s to start."""
     (tmp_path / "server.py").write_text(SLOW_SERVER)
     command = ["{python}", f"{tmp_path}/server.py", f"{tmp_path}/{{args.server}}", "{port}"]
     server = spelled({"command": command, "ready": {"port": "{port}"}})
     words = ("backend=command", "backend.command=['true']", f"backend.server={server}", "args.server=a,b")
-    plan = planned([*words, "protocol=quick", "budget=10s", "isolation=inline"])
+    plan = planned([*words, "protocol=quick", "budget=10min", "isolation=inline"])
     folder = sweep_folder(tmp_path / "sweep", plan)
-    stopping.note_end(folder, 6)
+    take = stopping.Budget.take
+
+    def take_and_end(budget: stopping.Budget, trial: Trial, seconds: float) -> None:
+        take(budget, trial, seconds)
+        budget.ends = time.monotonic() + seconds + 1.5
+
+    monkeypatch.setattr(stopping.Budget, "take", take_and_end)
     run_shard(folder, 0)
-    assert folder.stopped() == "budget=10s, which is used up"
+    assert folder.stopped() == "budget=10min, which is used up"
     assert [(tmp_path / name).exists() for name in "ab"] == [True, False]
 
 
