@@ -109,8 +109,8 @@ BUGS = (
     ),
     Bug(
         "percentiles are shown with one sample too few",
-        "return math.ceil(math.log(1 - confidence) / math.log(percentile / 100))",
-        "return math.floor(math.log(1 - confidence) / math.log(percentile / 100))",
+        "return math.ceil(math.log(1 - CONFIDENCE) / math.log(percentile / 100))",
+        "return math.floor(math.log(1 - CONFIDENCE) / math.log(percentile / 100))",
         "unit/results unit/measuring",
     ),
     Bug(
