@@ -295,7 +295,9 @@ def _(comparison: Comparison) -> View:
     if words.best is not None:
         parts.append(table(words.best.head, words.best.lines))
     for shown in report_tables(comparison):
-        headings = tuple(Heading(column.title, column.numeric, column.hint) for column in shown.columns)
+        headings = [Heading(column.title, column.numeric, column.hint) for column in shown.columns]
+        if all(column.kind == "axis" for column in shown.columns):
+            headings.append(Heading("result"))  # nothing was measured: a place for the reasons
         rows = []
         for line in shown.lines[:MOST_ROWS]:
             cells = []
@@ -305,7 +307,7 @@ def _(comparison: Comparison) -> View:
             if line.failure is not None:
                 cells.append(ViewCell(line.failure))
             rows.append(ViewRow(tuple(cells)))
-        parts.append(ViewTable(headings, tuple(rows), shown.title, len(shown.lines)))
+        parts.append(ViewTable(tuple(headings), tuple(rows), shown.title, len(shown.lines)))
         parts.append(" · ".join(f"{name} {value}" for name, value in shown.captions))
     for note in footnotes(comparison):
         advice = f" → {note.advice}" if note.advice else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -257,6 +257,14 @@ def test_a_comparison_of_a_sweep_is_its_report() -> None:
             for line in table.rows
             for cell in line
         )
+
+
+def test_a_sweep_without_any_result_shows_the_reasons() -> None:
+    comparison = sample()
+    failed = tuple(row for row in comparison.rows if not row.has_values)
+    for alone in (failed, failed[:1]):
+        (table,) = html_of(replace(comparison, rows=alone)).tables
+        assert [row[-1].text for row in table.rows] == [f"{row.status}: {row.reason}" for row in alone]
 
 
 def test_a_comparison_is_read_from_the_folder_of_a_sweep() -> None:
