@@ -381,8 +381,8 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
     methods, gaps = constant_of(target, "precision_methods"), constant_of(target, "precision_gaps")
     precision_devices = constant_of(target, "precision_devices")
     devices: tuple[str, ...] = ()
-    if isinstance(precision_devices, Mapping):
-        devices = precision_devices.get(node.get("precision"), ())
+    if isinstance(precision_devices, Mapping) and isinstance(node.get("precision"), str):
+        devices = precision_devices.get(node["precision"], ())
     is_valid = not problems and not refused
     if is_valid and isinstance(methods, Mapping):  # the class declares which precisions it supports
         known_gaps = gaps if isinstance(gaps, Mapping) else {}

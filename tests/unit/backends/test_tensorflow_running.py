@@ -157,7 +157,7 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
-    ({"precision": "f64"}, "backend.precision: 'f64' is not a precision. Known: bf16, fp16, fp32, int8."),
+    ({"precision": "f64"}, "backend.precision: 'f64' is not a precision. Known: bf16, fp16, fp32, fp8, int4, int8."),
     ({"precision": "bf16", "precision_method": "autocats"},
      "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
      "Known: autocast, convert, dynamic, static, torchao."),
