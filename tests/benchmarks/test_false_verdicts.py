@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from benchmarks.measured import swept
 
-from support.records import read_records
+from support.plans import read_records
 from sweeprof.results.compared_rows import Comparison, Row
 from sweeprof.results.differences import Cell
 from sweeprof.results.statistics import rounds_to_settle

@@ -25,7 +25,7 @@ from benchmarks.measured import lasting, swept
 
 from support.command import Ran, environment
 from support.fakes import composed_of
-from support.records import read_records
+from support.plans import read_records
 from sweeprof.plan import plan
 from sweeprof.results.record import Record
 from sweeprof.run.fork_server import ForkServer

@@ -14,7 +14,7 @@ import yaml
 from support.command import call_command, values_of
 from support.kinds_of_data import write_digits
 from support.planning import planned, write_configs
-from support.records import read_records
+from support.plans import read_records
 from sweeprof.passes.timing import Loading
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.run.shard import prepare_data

@@ -18,8 +18,8 @@ import pytest
 
 from support.command import FAKE, Command, run_command, running_command, wait_for
 from support.fatal import ARGUMENTS, measured, write_fatal
+from support.plans import read_records
 from support.processes import left_after, of_kind, running_trials
-from support.records import read_records
 from sweeprof.passes.registry import exclusive_passes
 from sweeprof.results.record import Record
 from sweeprof.run.locks import Holder, HostLock

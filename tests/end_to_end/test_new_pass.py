@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.command import run_command, values_of
-from support.records import read_records
+from support.plans import read_records
 
 ANSWERS = '''
 """The sum of the outputs of one forward."""

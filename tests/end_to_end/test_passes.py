@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.command import Ran, run_command, values_of
-from support.records import read_records
+from support.plans import read_records
 
 pytestmark = pytest.mark.slow
 

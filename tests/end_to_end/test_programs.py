@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from support.command import Command, Ran, folder_of, running_command, values_of, wait_for
-from support.records import read_records
+from support.plans import read_records
 from sweeprof.config.override_syntax import spelled
 
 SHORT = (

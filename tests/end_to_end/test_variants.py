@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from support.command import Command
-from support.records import read_records
+from support.plans import read_records
 from sweeprof.measuring.timing import Timing
 
 pytestmark = pytest.mark.slow

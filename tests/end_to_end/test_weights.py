@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.command import folder_of, run_command
-from support.records import read_records
+from support.plans import read_records
 
 pytestmark = pytest.mark.slow
 

@@ -21,9 +21,11 @@ from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.model import synchronised
 from sweeprof.backends.torch.private import sleep_on_device
 from sweeprof.counting.formulas import DEFAULTS
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.model_sources.transformers import import_transformers
+from sweeprof.profiling.conformance import CHECKS
 
 QUICK = sweeprof.Protocol(min_s=0.2, warmup_s=0.2, min_samples=10)
 ONE = sweeprof.Protocol(sample_s=0.01, min_samples=1)
@@ -332,3 +334,14 @@ def test_generation(device: str, cache: str) -> None:
     assert 0 < first < value(profiler, "generation/latency")
     assert 8 * each < 2 * value(profiler, "generation/latency")
     assert value(profiler, "generation/kv_cache_bytes") > 0
+
+
+# The checks of ``sweeprof doctor device=NAME``
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_device_measures_as_the_cpu_does(name: str, device: str) -> None:
+    try:
+        CHECKS[name](device)
+    except Unsupported as error:
+        pytest.skip(str(error))

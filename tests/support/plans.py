@@ -1,9 +1,11 @@
-"""Plans of fake combinations, the folder of a sweep, and a fake model whose time differs from trial to trial."""
+"""Plans of fake combinations, the folder of a sweep and its records, and fake models."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import numpy as np
 from support.fakes import fake_config
 from sweeprof.backends.fake import FakeModel
 from sweeprof.config.schema import IDENTITY, LimitSettings
+from sweeprof.errors import Damaged
 from sweeprof.plan.plan import Combination, Plan, in_shards
 from sweeprof.results.files import write_json
-from sweeprof.results.record import PassName
+from sweeprof.results.record import PassName, Record, stored_record
 from sweeprof.storage import Folder
 
 QUICK = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 5}
@@ -78,3 +81,18 @@ def noisy(step_s: float, spread: float = 0.0, build_s: float = 0.0) -> FakeModel
     """A model, built in ``build_s`` of real time, whose step takes ``step_s`` times a log-normal factor drawn then."""
     time.sleep(build_s)
     return FakeModel(step_s=step_s * float(np.exp(spread * _generator.standard_normal())))
+
+
+def read_records(records: Path) -> list[Record]:
+    """Every record below the folder, in the order of their paths; damaged files are left out."""
+    stored_records = []
+    for path in sorted(records.glob("*/*-r*.json")):
+        with suppress(Damaged, OSError):
+            stored_records.append(stored_record(path))
+    return stored_records
+
+
+def saying_gpus() -> FakeModel:
+    """A fake model; the process's log has the GPUs that it may see."""
+    print(f"visible: {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    return FakeModel()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.records import read_records
+from support.plans import read_records
 from support.scripted import ScriptedSlurm
 from sweeprof.cluster import slurm as commands
 from sweeprof.cluster.job_tracker import (

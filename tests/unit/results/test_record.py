@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.records import read_records
+from support.plans import read_records
 from sweeprof.results.files import read_json, replacing, write_atomically, write_bytes, write_json
 from sweeprof.results.record import SCHEMA_VERSION, STATUSES, Record, Warning
 

@@ -18,8 +18,7 @@ from rich.text import Text
 
 from support.command import subcommand
 from support.hostile_model import ESCAPES
-from support.plans import fake_plan, sweep_folder
-from support.records import read_records
+from support.plans import fake_plan, read_records, sweep_folder
 from sweeprof.report.csv import csv_lines
 from sweeprof.run import locks
 from sweeprof.run.progress import ProgressDisplay

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.plans import fake_plan, sweep_folder
-from support.records import read_records
+from support.plans import fake_plan, read_records, sweep_folder
 from sweeprof.cli.run import run_command
 from sweeprof.plan.plan import Plan
 from sweeprof.report.answer import answer

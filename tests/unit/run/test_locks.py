@@ -25,8 +25,7 @@ import pytest
 from rich.console import Console
 
 from support import simulated_nvml
-from support.plans import fake_plan, sweep_folder
-from support.records import read_records
+from support.plans import fake_plan, read_records, sweep_folder
 from support.simulated_nvml import H100
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
@@ -598,7 +597,7 @@ def test_processes_of_two_shards_see_different_gpus(
 
 def on_gpus() -> Plan:
     plan = fake_plan({"a": {}, "b": {}}, ["timing"], "fork", rounds=2)
-    changed = {"device": {"type": "cuda"}, "model": {"fake": {"_target_": "support.gpu.saying"}}}
+    changed = {"device": {"type": "cuda"}, "model": {"fake": {"_target_": "support.plans.saying_gpus"}}}
     combinations = tuple(dataclasses.replace(c, config={**c.config, **changed}) for c in plan.combinations)
     return dataclasses.replace(plan, combinations=combinations, shards=(("ca",), ("cb",)))
 

@@ -13,8 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.plans import fake_plan, sweep_folder
-from support.records import read_records
+from support.plans import fake_plan, read_records, sweep_folder
 from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record

@@ -13,8 +13,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from support.plans import fake_plan, sweep_folder
-from support.records import read_records
+from support.plans import fake_plan, read_records, sweep_folder
 from sweeprof.config.schema import LimitSettings
 from sweeprof.plan.plan import Plan
 from sweeprof.results.compared_rows import Comparison

@@ -18,8 +18,7 @@ from torch import nn
 import sweeprof
 from support.layered import write_layers
 from support.planning import planned
-from support.plans import fake_plan, sweep_folder
-from support.records import read_records
+from support.plans import fake_plan, read_records, sweep_folder
 from support.samples import comparison, records
 from support.store import Store
 from sweeprof.errors import UserError
