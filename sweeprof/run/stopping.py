@@ -40,7 +40,8 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.storage import Folder
 
 FAILS_AGAIN: tuple[Status, ...] = ("failed", "oom", "unsupported")
-"""Statuses of a round that its repetition has, too: an exception, and a lack of memory; a crash or a lost process may be chance."""
+"""Statuses of a round that its repetition has, too: an exception, and a lack of memory. A crash or a lost process may be chance, and
+so may be the exit code of a program."""
 
 
 class SequentialRounds:
@@ -70,7 +71,9 @@ class SequentialRounds:
         if rounds < MIN_ROUNDS:
             for id in waiting:
                 in_rounds = self._records_in_rounds(id)
-                if in_rounds and all(record.status in FAILS_AGAIN for record in in_rounds):
+                is_program = self._combinations[id].config["backend"].get("framework") == "command"
+                repeated = ("unsupported",) if is_program else FAILS_AGAIN
+                if in_rounds and all(record.status in repeated for record in in_rounds):
                     decided.append(id)
         elif not set(waiting).isdisjoint(self._sequential):
             still_open = self._still_open()

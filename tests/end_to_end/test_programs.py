@@ -237,6 +237,20 @@ sys.exit(int(end))
     assert reasons["hangs"] == f"{name} took longer than backend.timeout_s=1: the last words"
 
 
+def test_a_program_that_fails_once_is_run_in_the_next_round(called: Command, tmp_path: Path) -> None:
+    code = """
+import pathlib, sys
+tried = pathlib.Path(sys.argv[1])
+if not tried.exists():
+    tried.touch()
+    sys.exit("by chance")
+"""
+    ran = called(*SHORT, "protocol.rounds=2", program(tmp_path, code, str(tmp_path / "tried")))
+    (row,) = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
+    assert (row["status"], row["rounds_complete"]) == ("failed", 1)
+    assert values_of(row)["command/time"] > 0
+
+
 SERVER = """
 import http.server, os, pathlib, signal, subprocess, sys, time
 port, how, folder, mark = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
