@@ -212,8 +212,8 @@ BUGS = (
     ),
     Bug(
         "a crash is taken for a failure that happens again",
-        "all(record.status in FAILS_AGAIN for record in in_rounds)",
-        "all(record.status not in FAILS_AGAIN for record in in_rounds)",
+        "all(record.status in repeated for record in in_rounds)",
+        "all(record.status not in repeated for record in in_rounds)",
         "unit/run/test_sequential.py",
     ),
     # Reports and tracking

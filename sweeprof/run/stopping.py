@@ -40,8 +40,8 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.storage import Folder
 
 FAILS_AGAIN: tuple[Status, ...] = ("failed", "oom", "unsupported")
-"""Statuses of a round that its repetition has, too: an exception, and a lack of memory. A crash, a lost process or the exit code of a
-program may be chance."""
+"""Statuses of a round that its repetition has, too: an exception, and a lack of memory. A crash, a lost process, and the exit code
+of a program may be chance."""
 
 
 class SequentialRounds:
