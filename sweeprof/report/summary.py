@@ -348,7 +348,7 @@ def short_notes(comparison: Comparison) -> list[str]:
     lines = []
     if busy:
         text = f"{_capital(busy[0].text.partition(': ')[0])}: {counted(sum(note.rows for note in busy), 'row')}"
-        lines.append(f"{text}, {noisy} of them noisy" if noisy else text)
+        lines.append(f"{text}; noisy times in {counted(noisy, 'row')}" if noisy else text)
     elif noise:
         lines.append(f"Noisy times in {counted(noisy, 'row')}: {noise[0].text}")
     for notes in by_code.values():

@@ -43,6 +43,7 @@ from sweeprof.results.compared_rows import Comparison, set_against
 from sweeprof.results.constraints import with_selection
 from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement
+from sweeprof.results.record import Warning
 
 LIMIT = 65_536
 """Bytes of a comment on GitHub."""
@@ -468,3 +469,13 @@ def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "paper.pdf").stat().st_size > 10_000
     assert "Missing character" not in (tmp_path / "paper.log").read_text(errors="replace")
+
+
+def test_a_busy_machine_and_noisy_rows_are_counted_each() -> None:
+    busy = Warning("load_high", "other processes used 1.1 of 2 CPUs during the trial: make -j", "end them")
+    noisy = Warning("spread_high", "the samples differ by 40%", "measure longer")
+    rows = list(comparison(broken=False).rows)
+    for place, warnings in enumerate([(busy,), (noisy,), (noisy,)]):
+        rows[place] = dataclasses.replace(rows[place], warnings=warnings)
+    shown = text(dataclasses.replace(comparison(), rows=tuple(rows)), 120)
+    assert "Other processes used 1.1 of 2 CPUs during the trial: 1 row; noisy times in 2 rows\n" in shown
