@@ -427,7 +427,7 @@ def uncompilable_reason(settings: Mapping[str, object], device: str) -> str | No
     return None
 
 
-def elsewhere_reason(precision: object, device: str, kinds: Sequence[str]) -> str | None:
+def unsupported_device_reason(precision: object, device: str, kinds: Sequence[str]) -> str | None:
     """Return why a precision does not run on a device; None if it does.
 
     Args:

@@ -285,7 +285,7 @@ def as_text(value: object) -> str:
 
 
 class _PeakMemory:
-    """The highest memory of each of some processes together with its descendants, which a thread reads while they run.
+    """A thread that reads the memory of processes, each with its descendants, and keeps the highest value of each.
 
     The system's own ``ru_maxrss`` would include this process, which a child shares until it has started its program.
     """

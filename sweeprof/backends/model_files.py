@@ -460,17 +460,17 @@ class Converter(Generic[File]):
         axis: int | None,
         entry_of: Callable[[tuple[object, ...]], Path],
     ) -> File:
-        """Return the file for any batch size where there is one, else the one for such inputs; it is made where it is not there.
+        """Return the file for any batch size if the model has one, else that for inputs of this size; make it if there is none.
 
-        Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
-        That there is none for any batch size is kept too, once the one for the single size is there.
+        The batch is taken to be the first axis of each input. The state of a recurrent network has it second: a converter then
+        refuses to make a file for any batch size. A note keeps that, once there is a file for the single size.
 
         Args:
-            model: a caller's own.
-            node: by which a child builds the model; None: it is converted in this process.
+            model: a caller's own; None: ``node`` describes it.
+            node: from which a child process builds the model; None: it is converted in this process.
             inputs: of the model.
             axis: of the channels in the inputs.
-            entry_of: returns the folder of a file by what it depends on beside the model.
+            entry_of: returns the folder of a file, given what the file depends on apart from the model.
         """
         signature, samples = self.signature(inputs, axis), self.ranges(axis)
 

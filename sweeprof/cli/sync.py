@@ -123,7 +123,7 @@ def _tracker(folder: Folder, asked: Json, trust: bool) -> StoredTracker:
         UserError: what the folder names may not be used.
     """
     default: Json = yaml.safe_load((conf_folder() / "tracking" / "mlflow.yaml").read_text(encoding="utf-8"))
-    default["parent_run"] = os.environ.get("MLFLOW_RUN_ID")  # which the file names in the way of Hydra
+    default["parent_run"] = os.environ.get("MLFLOW_RUN_ID")  # in the file an interpolation, which only Hydra resolves
     if "uri" in asked:  # the user says where, whatever the folder says
         with suppress(Damaged):
             stored = read_tracking(folder)

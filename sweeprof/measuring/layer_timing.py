@@ -309,11 +309,11 @@ def pairs_in_turns(
     Args:
         pair: takes the pair of this number.
         clock: of the steps.
-        samples: as many at least, and for so many ``seconds`` at least.
-        seconds: see there.
-        longest: seconds at most.
-        fewest: as many at least, however long they take.
-        most: as many at most.
+        samples: so many pairs are taken at least, unless that takes longer than ``longest``.
+        seconds: for so long pairs are taken at least.
+        longest: seconds after which no further pair is taken.
+        fewest: so many pairs are taken at least, however long that takes.
+        most: so many pairs are taken at most.
     """
     begin = clock.now()
     taken: list[T] = []

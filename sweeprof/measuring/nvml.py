@@ -23,7 +23,9 @@ CUDA_DEVICES = ("cuda", "gpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState(Stored):
-    """What times depend on; of a slice that of its whole GPU, but its own processes. None: NVML does not tell."""
+    """The state of a GPU, on which measured times depend. That of a slice (MIG) is the state of its whole GPU with the processes of
+    the slice. A field is None where NVML gives no value.
+    """
 
     driver: str | None = None
     power_limit_w: float | None = None

@@ -196,10 +196,8 @@ def measured(
     while True:
         step()
         steps += 1
-        values, ended = (
-            _read(counters),
-            now(),
-        )  # after each step, so that a counter starts again once at most in between
+        # After each step, so that a counter starts again once at most in between.
+        values, ended = _read(counters), now()
         if utilization is not None and ended - begin >= UTILIZATION_S * (len(busy) + 1):
             try:
                 busy.append(utilization())

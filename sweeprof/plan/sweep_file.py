@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.backends import elsewhere_reason, uncompilable_reason
+from sweeprof.backends import uncompilable_reason, unsupported_device_reason
 from sweeprof.backends.command import filled
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, frozen, is_spellable, spelled
 from sweeprof.config.overrides import (
@@ -639,7 +639,7 @@ class Points:
         unsupported = self._without_builder(node, composed["model"]) or backend.unsupported
         device = str(composed["device"]["type"])
         unsupported = unsupported or uncompilable_reason(backend.node, device)
-        unsupported = unsupported or elsewhere_reason(backend.node.get("precision"), device, backend.devices)
+        unsupported = unsupported or unsupported_device_reason(backend.node.get("precision"), device, backend.devices)
         row = self._row(self.axes, point, overrides, composed, choices)
         command = self._command(overrides, backend.dropped)
         return Combination(identity(config), row, config, command, unsupported)

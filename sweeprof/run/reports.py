@@ -429,8 +429,8 @@ def write_exports(
         makers.append(lambda: samples(comparison, _timings(folder, comparison)))
     for name, files in FILES_OF_SERVICES.items():
         if name in formats:
-            for address, content in files.items():
-                write_json(folder.path / address, content(comparison), durable=False)
+            for file_name, content in files.items():
+                write_json(folder.path / file_name, content(comparison), durable=False)
     for make in makers:
         table = make()
         with replacing(folder.path / "tables" / f"{table.name}.csv", durable=False) as file:

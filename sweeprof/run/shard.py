@@ -186,7 +186,7 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         for group in todo:
             if group[0].round > rounds:
                 rounds = group[0].round
-                for id in shard.sequential.note_decided(rounds):  # whose comparisons are decided (``protocol.decide``)
+                for id in shard.sequential.note_decided(rounds):  # which have failed, or whose comparisons are decided
                     shard.write_decided(id, rounds)
             shard.run(group)
             shard.report()

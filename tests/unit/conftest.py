@@ -20,3 +20,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def declarations() -> Iterator[None]:
+    """What a test declares is forgotten after it."""
+    from sweeprof.metrics import metric
+
+    metric.builtin_metrics()
+    before = dict(metric._DECLARED)
+    yield
+    metric._DECLARED.clear()
+    metric._DECLARED.update(before)

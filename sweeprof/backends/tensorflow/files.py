@@ -21,9 +21,11 @@ class SavedModel(keras.Layer):  # type: ignore[misc]
     """
 
     def __init__(self, path: str, endpoint: str | None = None) -> None:
-        """Args:
-        path: the folder.
-        endpoint: which of its functions or signatures runs; None: the first there is of :data:`SERVED`, else its only signature.
+        """Load the folder.
+
+        Args:
+            path: of the folder.
+            endpoint: the function or signature that runs; None: the first of :data:`SERVED` that exists, else the only signature.
 
         Raises:
             UserError: the folder is no SavedModel, or has no such endpoint.

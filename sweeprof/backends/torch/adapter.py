@@ -22,13 +22,14 @@ from sweeprof.backends import (
     Precision,
     PrecisionMethod,
     checked_method,
-    elsewhere_reason,
     uncompilable_reason,
+    unsupported_device_reason,
 )
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
+    CompileSettings,
     EventClock,
     TorchModel,
     TorchVariant,
@@ -162,7 +163,7 @@ class TorchBackend(Backend):
         settings = {f"compile_{name}": value for name, value in variant.compile_settings.items()}
         reason = uncompilable_reason({"compile": self.compile, **settings}, torch.device(device).type)
         kinds = self.precision_devices.get(str(self.precision), ())
-        reason = reason or elsewhere_reason(self.precision, device, kinds)
+        reason = reason or unsupported_device_reason(self.precision, device, kinds)
         if reason is not None:
             raise Unsupported(reason)
         module = in_inference(built_once(build))
@@ -185,7 +186,9 @@ class TorchBackend(Backend):
     def _variant(self) -> TorchVariant:
         method = checked_method(type(self), self.precision, self.precision_method)
         compiler: Compiler | None = "inductor" if self.compile is True else self.compile or None
-        settings = {"mode": self.compile_mode, "dynamic": self.compile_dynamic, "fullgraph": self.compile_fullgraph}
+        settings = CompileSettings(
+            mode=self.compile_mode, dynamic=self.compile_dynamic, fullgraph=self.compile_fullgraph
+        )
         return TorchVariant(self.precision, self.channels_last, compiler, method, settings)
 
     def _counted(self, build: Build, inputs: Inputs) -> tuple[Build, Inputs]:

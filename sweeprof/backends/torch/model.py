@@ -22,7 +22,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from math import prod
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypedDict, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,6 +34,7 @@ from torch.nn.utils.rnn import PackedSequence
 from sweeprof.backends import (
     AnyArray,
     Build,
+    CompileMode,
     Compiler,
     HostOutputs,
     LoadedModel,
@@ -215,8 +216,8 @@ class EventClock(WallClock):
 
     Args:
         record: puts an event into the stream; it has ``synchronize()`` and ``elapsed_time(later)``, in milliseconds.
-        spin: queues work for the device: so many units, which take equally long.
-        calibrated: units that take about a millisecond, whose time is measured.
+        spin: queues so many units of work for the device; all units take equally long.
+        calibrated: the number of units whose time is measured first; they take about a millisecond.
     """
 
     def __init__(self, record: Callable[[], object], spin: Callable[[int], object], calibrated: int) -> None:
@@ -298,6 +299,14 @@ PRECISIONS: dict[str, torch.dtype] = {
 """Data type of parameters and floating-point inputs, apart from quantized weights, or with ``autocast`` of the computation."""
 
 
+class CompileSettings(TypedDict, total=False):
+    """Further arguments of ``torch.compile``; only inductor has modes."""
+
+    mode: CompileMode | None
+    dynamic: bool | None
+    fullgraph: bool
+
+
 @dataclass(frozen=True, slots=True)
 class TorchVariant:
     """The precision and layout in which a module runs, and whether it is compiled."""
@@ -310,8 +319,8 @@ class TorchVariant:
     """What ``torch.compile`` generates kernels with; None: it is not compiled."""
     method: str | None = None
     """``autocast``: parameters stay in 32 bits; ``torchao``: they are quantized; None: they are converted."""
-    compile_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of ``torch.compile``; only inductor has modes."""
+    compile_settings: CompileSettings = field(default_factory=CompileSettings)
+    """How the compiler works."""
 
     @property
     def is_quantized(self) -> bool:
@@ -909,13 +918,13 @@ def compiled(
     module: torch.nn.Module,
     compiler: Compiler,
     dtype: torch.dtype | None = None,
-    compile_settings: Mapping[str, Any] | None = None,
+    compile_settings: CompileSettings | None = None,
 ) -> torch.nn.Module:
     """Return the module as a compiler runs it; what it cannot compile is never run by another one instead.
 
     Args:
         dtype: that of most of the computation; None: single precision.
-        compile_settings: as of :class:`TorchVariant`.
+        compile_settings: none by default.
 
     Raises:
         Unsupported: it is not installed, or lacks what it needs on this host.

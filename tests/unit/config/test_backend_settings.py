@@ -13,7 +13,7 @@ import pytest
 
 from support import planning
 from support.planning import write_configs
-from sweeprof.backends import TARGETS, elsewhere_reason, uncompilable_reason
+from sweeprof.backends import TARGETS, uncompilable_reason, unsupported_device_reason
 from sweeprof.config.signatures import constant_of, signature_of
 from sweeprof.plan.plan import Plan
 
@@ -148,8 +148,8 @@ def test_precisions_that_only_some_devices_have() -> None:
         ("onnxruntime", "int4"): lacking.format("int4"),
         ("onnxruntime", "fp8"): lacking.format("fp8"),
     }
-    assert elsewhere_reason("fp8", "cuda:1", ("cuda", "xpu")) is None
-    assert elsewhere_reason("int8", "mps", ()) is None
+    assert unsupported_device_reason("fp8", "cuda:1", ("cuda", "xpu")) is None
+    assert unsupported_device_reason("int8", "mps", ()) is None
 
 
 def test_a_value_that_a_backend_lacks_is_unsupported_and_the_default_is_measured() -> None:

@@ -27,6 +27,7 @@ from sweeprof.results.record import PassName, Record
 from sweeprof.results.statistics import rounds_interval
 from sweeprof.results.verdicts import compare_cell
 
+pytestmark = pytest.mark.usefixtures("declarations")
 PAGE = Path(__file__).parents[3] / "docs" / "own-metrics.md"
 SECONDS = (1.0, 1.02, 0.98, 1.01, 0.99)
 """Of the fastest sample of each round; the slowest takes twice as long."""

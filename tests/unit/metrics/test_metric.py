@@ -16,6 +16,7 @@ from sweeprof.metrics.select import metric_set, mode_of, passes_of, select
 from sweeprof.passes.registry import parameters
 from sweeprof.results.layers import LayerTable
 
+pytestmark = pytest.mark.usefixtures("declarations")
 declare = metric(name="mine/x", unit="ratio", better="higher")
 
 

@@ -8,7 +8,7 @@ import os
 import socket
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,26 +24,16 @@ from support.nets import LeNet5
 from support.torch_modules import Applied, Functional, undisturbed
 from sweeprof.counting import formulas as formulas_module
 from sweeprof.counting.formulas import DEFAULTS
-from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.metric import builtin_metrics
 from sweeprof.metrics.select import metric_set
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.observations import Lines
 
+pytestmark = pytest.mark.usefixtures("declarations")
 QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 
 ratio = sweeprof.metric(name="mine/ratio", unit="ratio", better="higher")
-
-
-@pytest.fixture(autouse=True)
-def declarations() -> Iterator[None]:
-    """What a test declares is forgotten after it."""
-    builtin_metrics()
-    before = dict(metrics_module._DECLARED)
-    yield
-    metrics_module._DECLARED.clear()
-    metrics_module._DECLARED.update(before)
 
 
 def mlp() -> nn.Sequential:
