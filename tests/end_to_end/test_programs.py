@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shlex
 import signal
 import socket
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -29,11 +26,15 @@ SHORT = (
     *("protocol.min_s=0", "protocol.rounds=1", "limits.timeout_s=60"),
 )
 SPIN = """
-import sys, time
+import json, os, pathlib, sys, time
 end = time.process_time() + float(sys.argv[1])
 while time.process_time() < end:
     sum(range(50_000))
+ticks = float(pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+since_boot = float(pathlib.Path("/proc/uptime").read_text().split()[0])
+print(json.dumps({"wall": since_boot - ticks / os.sysconf("SC_CLK_TCK"), "processor": time.process_time()}))
 """
+"""Reports how long its process has run by the kernel's clock, and its own processor time."""
 ALLOCATE = """
 import subprocess, sys, time
 mine = bytearray(int(sys.argv[1]) << 20)
@@ -55,23 +56,19 @@ def by_axis(ran: Ran, axis: str) -> dict[object, dict[str, Any]]:
 
 
 def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path: Path) -> None:
-    ran = called(*SHORT, "protocol.min_samples=5", program(tmp_path, SPIN, "{args.s}"), "args.s=0.1,0.3")
-    for seconds, values in by_axis(ran, "args.s").items():
-        walls, users = [], []
-        for _ in range(5):
-            before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-            subprocess.run([sys.executable, tmp_path / "program.py", str(seconds)], check=True)
-            walls.append(time.perf_counter() - begin)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            users.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-        # Both are of a machine that does other things, too: a wrong unit or a missing part would be far more.
-        assert values["command/time"] == pytest.approx(statistics.median(walls), rel=0.5)
+    """Both clocks time the same runs, so that what else the machine does is in both."""
+    reported = f"backend.metrics={spelled({name: {'json': name, 'unit': 's'} for name in ('wall', 'processor')})}"
+    spinning = program(tmp_path, SPIN, "{args.s}")
+    found = by_axis(called(*SHORT, "protocol.min_samples=5", spinning, reported, "args.s=0.1,0.3"), "args.s")
+    for values in found.values():
+        assert values["command/time"] == pytest.approx(
+            values["command/wall"], rel=0.3
+        )  # beside it, the end of the interpreter
         # The kernel divides short times between user and system mode by ticks: only their sum is steady.
-        processor = float(str(values["command/user_time"])) + float(str(values["command/system_time"]))
-        assert processor == pytest.approx(statistics.median(users), rel=0.3)
+        processor = values["command/user_time"] + values["command/system_time"]
+        assert processor == pytest.approx(values["command/processor"], rel=0.2)
         assert values["command/exit_code"] == 0
-    longest = by_axis(ran, "args.s")[0.3]
-    assert float(str(longest["command/user_time"])) > 2 * float(str(longest["command/system_time"]))
+    assert found[0.3]["command/user_time"] > 2 * found[0.3]["command/system_time"]
 
 
 def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Path) -> None:
@@ -194,7 +191,8 @@ def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models
     ran = called(*SHORT, *rounds, "backend.command=[sleep, '{args.s}']", "args.s=0.02,0.2")
     rows = {row["axes"]["args.s"]: row for row in ran.rows()}
     assert rows[0.2]["cells"]["command/time"]["verdict"] == "worse"
-    assert [row["rounds_complete"] for row in rows.values()] == [3, 3]
+    (rounds_needed,) = {row["rounds_complete"] for row in rows.values()}
+    assert 3 <= rounds_needed < 12
     assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
 
 
