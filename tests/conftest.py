@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
@@ -14,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 
-from support.config_files import parse_packaged_configs_once
 from support.distribution import pytest_testnodedown, pytest_xdist_make_scheduler  # noqa: F401  # hooks of pytest
 from support.forked import Sources, sources
+from sweeprof.paths import conf_folder
 
 GOLDEN = Path(__file__).parent / "golden"
 MANY_MODULES = 200
@@ -30,7 +35,7 @@ def pytest_configure() -> None:
 
     ``nohup make test &`` ignores SIGINT and SIGHUP. A new process has the default action of a signal that its parent handles.
     """
-    parse_packaged_configs_once()
+    _parse_packaged_configs_once()
     _share_what_jax_compiles()
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # OpenVINO, imported by a test, sends nothing
     gc.disable()  # until all is collected: importing the frameworks sets off full collections, which take seconds and free nothing
@@ -59,6 +64,33 @@ def _share_what_jax_compiles() -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="jax-")
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def _parse_packaged_configs_once() -> None:
+    """Have Hydra keep what it reads below conf/ and of its own configs, and give each composition a copy.
+
+    With its schemas, of which it copies those that it uses once more, it then does not copy all of them for each composition.
+    """
+    Plugins.instance()  # which imports the modules of the sources anew
+    ConfigStore.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
+    for scheme, packaged in (("file", str(conf_folder())), ("pkg", "hydra.conf")):
+        _keep_configs(SourcesRegistry.instance().resolve(scheme), packaged)
+
+
+def _keep_configs(source: type[ConfigSource], packaged: str) -> None:
+    """Have a kind of source parse each file of the folder or package ``packaged`` once."""
+    read = source.load_config
+    kept: dict[tuple[str, str], ConfigResult] = {}
+
+    def load_config(self: ConfigSource, config_path: str) -> ConfigResult:
+        if self.path != packaged:
+            return read(self, config_path)
+        key = (self.provider, config_path)
+        if key not in kept:
+            kept[key] = read(self, config_path)
+        return copy.deepcopy(kept[key])
+
+    source.load_config = load_config  # type: ignore[method-assign]
 
 
 def pytest_collection_finish() -> None:

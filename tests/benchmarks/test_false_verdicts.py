@@ -59,7 +59,8 @@ def equal_pairs(folder: Path, interleave: str) -> list[Comparison]:
     names = ("model.torch.name=a,b", "compare.baseline={model.torch.name: a}", f"batch_size={sizes}")
     protocol = ("protocol=default", f"protocol.interleave={interleave}")
     return [
-        compared(folder / model, f"model.torch._target_=support.twins.{model}", *names, *protocol) for model in MODELS
+        compared(folder / model, f"model.torch._target_=support.nets.{model}_named", *names, *protocol)
+        for model in MODELS
     ]
 
 
@@ -119,7 +120,7 @@ def test_a_slowdown_of_a_tenth_is_found(tmp_path: Path, interleave: str) -> None
     for number in range(SWEEPS):
         comparison = compared(
             tmp_path / str(number),
-            *("model.torch._target_=support.twins.Stack", f"model.torch.blocks={PLAIN},{SLOWER}", "batch_size=16"),
+            *("model.torch._target_=support.nets.Stack", f"model.torch.blocks={PLAIN},{SLOWER}", "batch_size=16"),
             f"compare.baseline={{model.torch.blocks: {PLAIN}}}",
             *("protocol=rigorous", f"protocol.interleave={interleave}", "protocol.min_samples=20"),
         )

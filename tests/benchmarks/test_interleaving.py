@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 from torch.utils.benchmark import Timer
 
-from support.fakes import composed_of
+from support.planning import composed_of
 from support.plans import fake_plan, sweep_folder
 from sweeprof.config.schema import IDENTITY
 from sweeprof.metrics.evaluate import evaluate

@@ -19,7 +19,7 @@ from benchmarks.models import TIMED
 from torch import nn
 from torch.utils.benchmark import Timer
 
-from support.fakes import composed_of
+from support.planning import composed_of
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.datasets import first_batch
 from sweeprof.datasets.arrays import Digits

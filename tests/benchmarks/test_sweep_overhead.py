@@ -24,7 +24,7 @@ import yaml
 from benchmarks.measured import lasting, swept
 
 from support.command import Ran, environment
-from support.fakes import composed_of
+from support.planning import composed_of
 from support.plans import read_records
 from sweeprof.plan import plan
 from sweeprof.results.record import Record

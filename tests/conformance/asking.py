@@ -17,8 +17,8 @@ import pytest
 from conformance.cases import BACKENDS, Case
 from filelock import FileLock
 
-from support.fakes import composed_of
 from support.forked import Sources
+from support.planning import composed_of
 from sweeprof.passes.registry import passes
 from sweeprof.plan.plan import environment, preload
 from sweeprof.results.record import PassName

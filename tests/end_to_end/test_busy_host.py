@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import sweeprof
-from support.fakes import composed_of
+from support.planning import composed_of
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, PhaseTimes
 
 QUICK = (

@@ -9,19 +9,18 @@ import shlex
 import statistics
 from collections import Counter
 from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from support import hand_counts
 from support.browser import needs_browser
 from support.command import Ran, call_command
 from support.mlflow_pages import COLUMNS, FIRST_VISIT, WAIT_MS, mlflow_page, opened, opened_view, run_table
 from support.planning import planned
-from support.started import started
+from support.processes import started
 
-HAND = run_path(str(Path(__file__).parents[1] / "unit" / "zoo" / "hand_counts.py"))
 POINTS = set(itertools.product(("lenet5", "mlp", "digits_resnet"), ("torch", "tensorflow"), ("cpu",), (1, 64)))
 """Those of this test; the smallest and the largest of its three batch sizes."""
 FIRST = {"model": "mlp", "backend": "torch", "device": "cpu", "batch_size": 1}
@@ -77,14 +76,14 @@ def test_the_columns_are_axes_status_reason_and_metrics(table: pd.DataFrame) -> 
 
 
 def test_counts_equal_the_hand_calculation_in_both_frameworks(table: pd.DataFrame) -> None:
-    assert HAND["MACS"]["lenet5"] == 416_520
-    assert HAND["PARAMS"]["lenet5"] == 61_706
+    assert hand_counts.MACS["lenet5"] == 416_520
+    assert hand_counts.PARAMS["lenet5"] == 61_706
     for row in table.to_dict("records"):
-        assert row["compute/macs_per_sample"] == HAND["MACS"][row["model"]]
-        assert row["compute/macs"] == HAND["MACS"][row["model"]] * row["batch_size"]
-        assert row["params/total"] == row["params/trainable"] == HAND["PARAMS"][row["model"]]
+        assert row["compute/macs_per_sample"] == hand_counts.MACS[row["model"]]
+        assert row["compute/macs"] == hand_counts.MACS[row["model"]] * row["batch_size"]
+        assert row["params/total"] == row["params/trainable"] == hand_counts.PARAMS[row["model"]]
         assert row["params/frozen"] == 0
-        assert row["size/params_bytes"] == 4 * HAND["PARAMS"][row["model"]]
+        assert row["size/params_bytes"] == 4 * hand_counts.PARAMS[row["model"]]
 
 
 def test_both_frameworks_answer_alike_and_well(table: pd.DataFrame) -> None:

@@ -18,9 +18,8 @@ import pytest
 from support.browser import needs_browser
 from support.command import Ran, run_command
 from support.mlflow_pages import WAIT_MS, mlflow_page, opened, opened_view
-from support.processes import left_after
+from support.processes import left_after, started
 from support.servers import MlflowServer
-from support.started import started
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

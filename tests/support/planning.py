@@ -1,16 +1,19 @@
-"""Plans of command lines, in this process: what the sweeper does before it measures."""
+"""Composed configs, those of the fake model above all, and plans of command lines: what the sweeper does before it measures."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
-from hydra import version
+from hydra import compose, initialize_config_dir, version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path
 from hydra.core.plugins import Plugins
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from sweeprof.cli.run import hydra_arguments
 from sweeprof.config.overrides import VERSION_BASE, Arguments
@@ -48,3 +51,21 @@ def write_configs(folder: Path, files: Mapping[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
+
+
+def composed_of(*overrides: str) -> dict[str, Any]:
+    """The resolved config for ``overrides``, which are written as on the command line; each caller has its own."""
+    return copy.deepcopy(_composed(overrides))
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
+    with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
+        config = compose("config", list(overrides))
+    plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    return plain
+
+
+def fake_config(*overrides: str) -> dict[str, Any]:
+    """The config of the fake model on the fake backend."""
+    return composed_of("model=fake", "backend=fake", *overrides)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from support.fakes import fake_config
+from support.planning import fake_config
 from sweeprof.backends.fake import FakeModel
 from sweeprof.config.schema import IDENTITY, LimitSettings
 from sweeprof.errors import Damaged

@@ -5,11 +5,9 @@ Some figures are those that other profilers publish, or ought to have published 
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,6 +17,7 @@ from torch.nn import functional
 from torch.nn.utils import prune as untyped_prune
 
 import sweeprof
+from support import hand_counts
 from support.nets import LeNet5
 from support.peer_models import ResNet18C100, SingleInputNet, toy
 from support.torch_modules import (
@@ -43,7 +42,6 @@ from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 
-HAND = runpy.run_path(str(Path(__file__).parents[1] / "zoo" / "hand_counts.py"))
 MIB = 2**20
 prune: Any = untyped_prune
 
@@ -173,13 +171,13 @@ def test_a_model_by_hand(build: Callable[[], nn.Module], given: list[Any], param
 
 
 @pytest.mark.parametrize("batch", [1, 7])
-@pytest.mark.parametrize("name", sorted(HAND["MACS"]))
+@pytest.mark.parametrize("name", sorted(hand_counts.MACS))
 def test_the_zoo_is_as_counted_by_hand(name: str, batch: int) -> None:
     build = import_module(f"sweeprof.zoo.{name}").torch_model
     table = count_built(build, Inputs.of((batch, 1, 32, 32)))
     assert (table.method, table.uncovered) == ("shapes", {})
-    assert table.macs == batch * HAND["MACS"][name]
-    assert table.params == table.trainable == HAND["PARAMS"][name]
+    assert table.macs == batch * hand_counts.MACS[name]
+    assert table.params == table.trainable == hand_counts.PARAMS[name]
 
 
 def test_layers_flops_and_operations_of_lenet5() -> None:

@@ -13,8 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from support.fakes import composed_of
-from support.planning import planned
+from support.planning import composed_of, planned
 from sweeprof.cli.run import help_lines
 from sweeprof.config.overrides import VERSION_BASE, packaged_targets
 from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.fakes import fake_config
+from support.planning import fake_config
 from sweeprof import backends
 from sweeprof.config import validation
 from sweeprof.config.constraints import parse_size

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.fakes import composed_of
+from support.planning import composed_of
 from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import UserError
 from sweeprof.metrics.quality import (

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from support.fakes import fake_config
+from support.planning import fake_config
 from support.plans import fake_plan, sweep_folder
 from sweeprof.datasets import ArraySpec, Auto, ModelInputs, Split
 from sweeprof.datasets.collate import Pad

@@ -17,8 +17,7 @@ from hydra.core.utils import setup_globals
 from rich.console import Console
 
 from support import planning
-from support.fakes import fake_config
-from support.planning import composer, write_configs
+from support.planning import composer, fake_config, write_configs
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
 from sweeprof.plan import compose

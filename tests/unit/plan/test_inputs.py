@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from unit.model_sources.test_sources import onnx_file
 
-from support.fakes import composed_of, fake_config
-from support.planning import planned, write_configs
+from support.planning import composed_of, fake_config, planned, write_configs
 from sweeprof.metrics.quality import import_torchmetrics
 from sweeprof.plan.plan import TORCHMETRICS, identity, preload
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.fakes import fake_config
+from support.planning import fake_config
 from sweeprof.errors import Problem
 from sweeprof.plan.plan import Combination
 from sweeprof.plan.probe import device_problem, probe

@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as arrays
 import sweeprof
 import sweeprof.passes
 from support import simulated_nvml
-from support.fakes import fake_config
+from support.planning import fake_config
 from support.simulated_nvml import H100
 from sweeprof.backends import Backend
 from sweeprof.backends.fake import FakeBackend, FakeModel

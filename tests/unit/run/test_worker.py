@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.fakes import composed_of
+from support.planning import composed_of
 from support.plans import QUICK, fake_plan, sweep_folder
 from sweeprof.errors import Problem, UserError
 from sweeprof.metrics.evaluate import evaluate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import subprocess
 import sys
 import warnings
@@ -16,13 +15,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from support import hand_counts
 from sweeprof.datasets.arrays import Digits
 from sweeprof.zoo import fill_keras, weight_file
 
 LEAST_ACCURACY = {"lenet5": 0.97, "mlp": 0.95, "digits_resnet": 0.97}
 TOLERANCE = 1e-4
-HAND = runpy.run_path(str(Path(__file__).with_name("hand_counts.py")))
-"""The dictionaries beside this file, which pytest's importlib mode leaves off the path."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +50,13 @@ def accuracy(logits: npt.NDArray[np.float32]) -> float:
 
 
 def test_parameters_are_those_counted_by_hand(pair: Pair) -> None:
-    expected = HAND["PARAMS"][pair.name]
+    expected = hand_counts.PARAMS[pair.name]
     assert sum(parameter.numel() for parameter in pair.torch_model.parameters()) == expected
     assert sum(int(np.prod(weight.shape)) for weight in pair.keras_model.trainable_weights) == expected
 
 
 def test_lenet5_is_the_published_one() -> None:
-    assert (HAND["PARAMS"]["lenet5"], HAND["MACS"]["lenet5"]) == (61_706, 416_520)
+    assert (hand_counts.PARAMS["lenet5"], hand_counts.MACS["lenet5"]) == (61_706, 416_520)
 
 
 def test_weight_file_is_small(pair: Pair) -> None:
