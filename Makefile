@@ -41,7 +41,7 @@ features: $(VENV)/.test-$(STAMP)
 screenshots: $(VENV)/.test-$(STAMP)
 	$(BIN)/python docs/images/make.py
 
-PYTEST := -m pytest -m "not slow and not thorough"
+PYTEST := -m pytest -m "not (slow or system or thorough)"
 SLIPCOVER := PYTHONWARNINGS="ignore:Unable to activate" $(BIN)/python -m slipcover --branch
 unit: $(VENV)/.test-$(STAMP)
 	$(BIN)/python $(PYTEST)
@@ -54,11 +54,10 @@ coverage: $(VENV)/.test-$(STAMP)
 	  -W ignore::pytest.PytestAssertRewriteWarning -W "ignore:Unable to activate:RuntimeWarning"
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. CI has the tests run here, too, that `make test`
-# skips on a machine where nothing else is installed: SLOW="slow or system".
-SLOW := slow
+# The tests that take more than two seconds each (sweeps under kills, full disks, every precision, Hydra's traps), and those that need a
+# browser, a database or others of what `make system` and `make ray` install.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -m "($(SLOW)) and not thorough"
+	$(BIN)/python -m pytest -m "(slow or system) and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)

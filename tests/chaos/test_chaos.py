@@ -249,7 +249,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 CLIENT = """
 import subprocess, sys, urllib.request
 urllib.request.urlopen(sys.argv[1]).close()
-subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)"], start_new_session=True, check=True)
+subprocess.run([sys.executable, "-c", "import time; time.sleep(0.1)"], start_new_session=True, check=True)
 """
 ENDED = [
     *(
@@ -281,6 +281,7 @@ def test_programs_and_servers_end_with_the_sweep(
             "protocol.min_samples=3",
             "protocol.min_s=0",
             "protocol.warmup_s=0",
+            "protocol.warmup_steps=1",
         ),
         "backend.command=['{python}', client.py, 'http://127.0.0.1:{port}', '{args.n}']",
         "backend.server={command: ['{python}', server.py, '{port}', '{args.kind}'], ready: {port: '{port}'}}",

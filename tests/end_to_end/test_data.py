@@ -55,6 +55,7 @@ def test_six_kinds_of_data_give_the_same_accuracy_on_torch_and_tensorflow(tmp_pa
     assert min(accuracies) > 0.9
 
 
+@pytest.mark.slow
 def test_data_are_decoded_once_and_before_the_first_trial(tmp_path: Path) -> None:
     """The log has a file per process that made the dataset."""
     (tmp_path / "logged_data.py").write_text(LOGGED)
@@ -70,6 +71,7 @@ def test_data_are_decoded_once_and_before_the_first_trial(tmp_path: Path) -> Non
     assert all(record.environment["ran"][0] > float(made.read_text()) for record in records)
 
 
+@pytest.mark.slow
 def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_path: Path) -> None:
     """As on a cluster: by the shard, in a process of its own; and by a trial before its pass begins, where that was removed."""
 

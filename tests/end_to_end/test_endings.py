@@ -38,6 +38,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 def test_an_ending_is_a_row_with_a_reason(called: Command) -> None:
     limits = ("limits.timeout_s=3", "limits.memory=200MiB")
     ran = called(*PAIRED, f"model.fake.on_step={','.join(ENDINGS)}", *limits)
@@ -295,8 +296,15 @@ def _replaced_by_a_file(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("remove", [shutil.rmtree, _moved_away, _replaced_by_a_file, lambda f: shutil.rmtree(f.parent)])
-@pytest.mark.parametrize("metrics", ["metrics.select=[params/total]", "metrics=latency"])
+@pytest.mark.parametrize(
+    ("remove", "metrics"),
+    [
+        (shutil.rmtree, "metrics.select=[params/total]"),
+        (_moved_away, "metrics=latency"),
+        (_replaced_by_a_file, "metrics.select=[params/total]"),
+        (lambda folder: shutil.rmtree(folder.parent), "metrics=latency"),
+    ],
+)
 def test_a_folder_that_is_removed_is_one_message(tmp_path: Path, remove: Callable[[Path], None], metrics: str) -> None:
     with running_command(tmp_path, *FAKE, metrics, "batch_size=range(1,60)", "name=gone") as process:
         record = wait_for(lambda: next(tmp_path.glob("outputs/gone/*/records/*/*.json"), None), process)

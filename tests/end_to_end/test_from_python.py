@@ -67,6 +67,7 @@ def fake(home: Path) -> sweeprof.Comparison:
     return comparison
 
 
+@pytest.mark.slow
 def test_a_sweep_is_that_of_the_command_line(home: Path, fake: sweeprof.Comparison) -> None:
     assert fake.folder.parent == home / "outputs" / "mine"
     values = {(row.axes["batch_size"], row.axes["model.fake.step_s"]): row for row in fake.rows}
@@ -92,6 +93,7 @@ def test_the_comparison_is_shown_and_has_the_best_row(fake: sweeprof.Comparison)
         fake.best("latency/forwrd")
 
 
+@pytest.mark.slow
 def test_the_best_row_fulfils_the_constraints(home: Path, fake: sweeprof.Comparison) -> None:
     with inside(home):
         settings: dict[str, Any] = {**FAKE, "name": "mine", "protocol.rounds": 2, "resume": "last"}
@@ -284,7 +286,7 @@ def test_a_sweep_that_is_killed_is_an_error_that_says_how_to_continue(tmp_path: 
 @pytest.mark.slow
 def test_a_terminal_has_a_bar_that_is_removed_at_the_end(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    with start_program(tmp_path, rounds=1, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    with start_program(tmp_path, rounds=3, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
         with suppress(OSError):  # the other side of a terminal that was closed

@@ -205,6 +205,7 @@ def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(homes:
     assert all(set(seen) >= {"busy", "top", "load", "throttled", "overheated", "trials"} for seen in others)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_waits_ends_when_it_is_told_to(homes: list[Path], tmp_path: Path) -> None:
     neighbour = HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), tmp_path / "locks")
     command = (*QUICK, "model.fake.step_s=0.001,0.002", "metrics=static", f"limits.locks={tmp_path / 'locks'}")

@@ -125,6 +125,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_a_new_pass_and_a_metric_reads_it(tmp_path: Path) -> None:
     own = "{_target_: answers_metrics.answered_twice},{_target_: answers_metrics.growth}"
     sizes = ("batch_size=2,4", "compare.baseline={batch_size: 2}")

@@ -55,6 +55,7 @@ def by_axis(ran: Ran, axis: str) -> dict[object, dict[str, Any]]:
     return {row["axes"][axis]: values_of(row) for row in ran.rows()}
 
 
+@pytest.mark.slow
 def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path: Path) -> None:
     """Both clocks time the same runs, so that what else the machine does is in both."""
     reported = f"backend.metrics={spelled({name: {'json': name, 'unit': 's'} for name in ('wall', 'processor')})}"
@@ -71,6 +72,7 @@ def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path
     assert found[0.3]["command/user_time"] > 2 * found[0.3]["command/system_time"]
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Path) -> None:
     ran = called(*SHORT, program(tmp_path, ALLOCATE, "{args.mib}"), "args.mib=20,120")
     values = by_axis(ran, "args.mib")
@@ -78,6 +80,7 @@ def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Pat
     assert grown == pytest.approx(2 * 100 * 2**20, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_start_of_a_shell_is_subtracted(called: Command) -> None:
     ran = called(
         *SHORT,
@@ -186,6 +189,7 @@ def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command
     assert rows[4]["cells"]["command/rate"]["ratio"] == pytest.approx(2)
 
 
+@pytest.mark.slow
 def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models(called: Command) -> None:
     rounds = ("protocol.rounds=12", "protocol.decide=baseline", "compare.baseline={args.s: 0.02}")
     ran = called(*SHORT, *rounds, "backend.command=[sleep, '{args.s}']", "args.s=0.02,0.2")
@@ -196,6 +200,7 @@ def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models
     assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
 
 
+@pytest.mark.slow
 def test_a_search_over_an_argument_finds_the_best_value(called: Command) -> None:
     ran = called(
         *(*SHORT, "protocol.warmup_steps=0", "protocol.min_samples=1"),
@@ -308,6 +313,7 @@ def lines_of(path: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_rows_share_a_server_whose_memory_and_log_are_kept(called: Command, tmp_path: Path) -> None:
     mark = f"mark-{tmp_path.name}"
     server = with_server(tmp_path, mark, {"url": "http://127.0.0.1:{port}/"})
@@ -333,6 +339,7 @@ def test_rows_share_a_server_whose_memory_and_log_are_kept(called: Command, tmp_
     assert sleepers(f"{tmp_path}/server.py") == []
 
 
+@pytest.mark.slow
 def test_axes_of_a_server_that_its_settings_do_not_name(called: Command, tmp_path: Path) -> None:
     ready = {"log": "^listening$"}
     server = with_server(tmp_path, f"mark-{tmp_path.name}", ready, per=["args.n"], env={"OWN": 1}, cwd=str(tmp_path))
@@ -340,6 +347,7 @@ def test_axes_of_a_server_that_its_settings_do_not_name(called: Command, tmp_pat
     assert len(lines_of(tmp_path / "servers")) == 2
 
 
+@pytest.mark.slow
 def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> None:
     mark = f"mark-{tmp_path.name}"
     server = with_server(tmp_path, mark, {"port": "{port}"}, "{args.path}", timeout_s=3)

@@ -221,6 +221,7 @@ def test_under_joblib_shards_end_with_the_driver(tmp_path: Path, number: signal.
     assert [(record["pass"], record["status"]) for record in kept] == [("analysis", "ok")] * 2
 
 
+@pytest.mark.slow
 def test_a_resumed_search_says_how_many_combinations_it_may_still_choose(called: Command, tmp_path: Path) -> None:
     """Another seed may choose none of those that are measured."""
     search = ("batch_size=range(1,13)", "search.maximize=throughput", "search.sampler=RandomSampler")

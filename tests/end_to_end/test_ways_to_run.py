@@ -235,6 +235,7 @@ class Noting(Tracker):
 """A tracker that needs no MLflow, whose import and database take seconds."""
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     (tmp_path / "noting.py").write_text(NOTING)
     process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang", "tracking._target_=noting.Noting")
@@ -283,6 +284,7 @@ def _script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_finds_modules_of_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "own_code.py").write_text(OWN_CODE)
     for name in ("random.py", "yaml.py"):  # they must replace neither Python's nor a package's

@@ -113,6 +113,7 @@ def test_five_lines_for_your_model(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "205 kMAC" in tree  # 100 · 64 · 32
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_registrations_undone")
 def test_the_code_of_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # an example writes a file
@@ -135,6 +136,7 @@ def _host_of_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweeprof.profiling.profiler.host_columns", columns)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_registrations_undone", "_host_of_the_documents")
 def test_the_examples_of_the_reference_give_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # not where outputs of sweeps may be

@@ -114,6 +114,7 @@ def sample() -> Iterator[Callable[[str], Sample]]:
         yield lambda name: made[name] if name in made else made.setdefault(name, Sample(name, stack))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_are_those_of_the_twin_in_torch(name: str, sample: Callable[[str], Sample]) -> None:
     """Row by row; what the graph does not have are dropouts, second outputs that nobody reads, and counters of batches."""

@@ -133,6 +133,7 @@ def test_there_are_no_products_of_bfloat16(tmp_path: Path) -> None:
 HALVES = X.astype(np.float16).astype(np.float32) @ WEIGHT.astype(np.float16).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_halves_on_onnxruntime(tmp_path: Path) -> None:
     """A torch module is exported with weights of 16 bits; the model in the caller's hands keeps its own."""
     module = torch.nn.Linear(16, 8).eval()

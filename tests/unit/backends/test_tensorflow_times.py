@@ -200,6 +200,7 @@ class Differentiable(keras.Model):  # type: ignore[misc]
         return self.branches({"x": self.first(x)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_graph_could_run_in_any_order_is_told_apart(mode: ExecutionMode) -> None:
     model = Differentiable()
@@ -270,6 +271,7 @@ class Chained(keras.Model):  # type: ignore[misc]
         return self.frozen(self.attention(x, x)), self.scale(tf.cast(tokens, tf.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: ExecutionMode) -> None:
     model, tokens = Chained(), TOKENS
@@ -286,6 +288,7 @@ def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: Execution
     assert all(seconds.forward_self >= 0 for seconds in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_probes_change_no_result(mode: ExecutionMode) -> None:
     keras.utils.set_random_seed(0)

@@ -486,6 +486,7 @@ assert "torch._dynamo" in sys.modules
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["forward", "training"])
 def test_the_import_of_the_compiler_keeps_nothing_alive_that_is_counted(kind: str) -> None:
     """Shape rules of torch import it when they first run, as in the process of a trial."""

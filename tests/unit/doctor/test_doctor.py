@@ -224,6 +224,7 @@ def test_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # Accelerators
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there() -> None:
     (finding,) = device("xpu")
     assert (finding.section, finding.value) == ("Device xpu", None)
@@ -239,6 +240,7 @@ def test_mistakes(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ("Did you mean 'device=cuda'?" in message) == (argument == "devise=cuda")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "hint"), [("xup:1", " Did you mean 'xpu'?"), ("?", "")])
 def test_what_is_a_device_on_no_host(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["doctor", "--quick", f"device={name}"]) == 1

@@ -286,6 +286,7 @@ def test_a_partial_node_is_called() -> None:
 # Ten thousand combinations
 
 
+@pytest.mark.slow
 def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: Counter[str] = Counter()
 

@@ -230,11 +230,14 @@ def is_labelled(combination: Combination, axes: list[str], parts: dict[str, Any]
     return True
 
 
-SEEDS = range(30)
-FIRST = 2
+SEEDS = [
+    *range(2),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12)),
+    *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(12, 30)),
+]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(s, marks=[pytest.mark.slow] if s >= FIRST else []) for s in SEEDS])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, seed: int) -> None:
     sweep = generated(seed)
     folder = write_configs(tmp_path, sweep.files)

@@ -120,6 +120,7 @@ print(json.dumps(asdict(session.run("memory"))))
 """
 
 
+@pytest.mark.slow
 def test_the_peak_of_stepping_is_apart_from_that_of_loading() -> None:
     """What is added is the block that the model keeps and the two of a step; the three while it is loaded are gone by then."""
     seen = Memory.from_dict(printed(STEPPING))
@@ -191,9 +192,8 @@ os.wait()
 """
 
 
-@pytest.mark.parametrize(
-    "framework", [IN_TORCH, pytest.param(IN_TENSORFLOW, marks=pytest.mark.slow)], ids=["torch", "tensorflow"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", [IN_TORCH, IN_TENSORFLOW], ids=["torch", "tensorflow"])
 def test_what_is_added_is_what_the_allocator_gave(framework: str) -> None:
     added, reason, allocated = printed(framework + ADDED)
     assert reason is None

@@ -57,6 +57,7 @@ def test_durations(text: object, seconds: float | None) -> None:
     assert parse_seconds(text) == seconds
 
 
+@pytest.mark.slow
 def test_time_that_is_left_goes_to_what_is_not_decided(tmp_path: Path) -> None:
     """The time is used up after a few rounds: the near pair has more of them than the far one, and the sweep is complete."""
     folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
@@ -83,6 +84,7 @@ def test_what_is_not_measured_once_has_the_budget_as_its_reason(tmp_path: Path) 
     assert not any(row.is_fully_measured for row in comparison.rows)
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
     stopping.note_end(folder, 2)
@@ -102,6 +104,7 @@ def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
     assert folder.rounds_that_decided("cfar") == 3  # decided as before
 
 
+@pytest.mark.slow
 def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path) -> None:
     models = {**NEAR, "near": {"step_s": 0.0105, "spread": 0.05}}
     folder = sweep_folder(tmp_path / "sweep", dataclasses.replace(plan_of(models, "1h"), budget=None))
@@ -164,6 +167,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_nothing_begins_that_would_wait_for_a_server_until_the_time_is_used_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

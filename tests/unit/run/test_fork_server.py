@@ -150,6 +150,7 @@ class Model:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hang", "session"), [(True, False), (False, False), (False, True)])
 def test_what_a_trial_started_ends_with_it(
     tmp_path: Path, write_module: Callable[[str, str], None], own: ForkServer, hang: bool, session: bool

@@ -226,6 +226,7 @@ def test_who_is_left_alone_is_timed_alone(tmp_path: Path) -> None:
     assert found["slow1"].status == "skipped"
 
 
+@pytest.mark.slow
 def test_a_trial_group_without_one_of_its_records_is_run_again_as_a_whole(tmp_path: Path) -> None:
     plan = interleaved_plan({"a": {}, "b": {}}, rounds=2)
     first = run(tmp_path, plan)

@@ -264,6 +264,7 @@ def test_a_condition_on_memory_is_an_upper_limit() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_stopped_search_makes_the_same_choices_on_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped before its fifth and its ninth combination."""
     plan = plan_of(12, conditions=("latency < 5 ms",), seed=3)

@@ -188,6 +188,7 @@ def against(tmp_path: Path, step_s: float, spread: float) -> Comparison:
     return comparison_of(folder)
 
 
+@pytest.mark.slow
 def test_a_comparison_with_another_sweep_is_decided_too(tmp_path: Path) -> None:
     clear, unclear = against(tmp_path / "clear", 0.02, 0.001), against(tmp_path / "unclear", 0.0116, 0.05)
     assert rounds(clear) == {"ca": 3, "cb": 3}  # cb is not in the other sweep

@@ -246,6 +246,7 @@ def test_what_a_trial_has_registered_for_its_end_cannot_keep_the_others_waiting(
     assert time.monotonic() - began < 3 * fork_server.EXITING_S
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize(
     ("way", "ending"),
@@ -318,6 +319,7 @@ def model(how, size, **arguments):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["mmap", "shared_memory", "child", "forks"])
 @pytest.mark.parametrize(("mebibytes", "status"), [(192, "oom"), (64, "ok")])
 def test_a_memory_limit_counts_shared_memory_and_child_processes_once(

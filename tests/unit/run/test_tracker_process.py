@@ -180,6 +180,7 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
 
 
+@pytest.mark.slow
 def test_a_slow_tracker_with_progress_may_finish(make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "IDLE_S", 2.0)
     with make(on_close="for _ in range(10): time.sleep(0.25); self.on_progress()") as process:

@@ -462,6 +462,7 @@ def test_an_address_that_the_environment_names_too_is_used(
     assert listener.heard
 
 
+@pytest.mark.slow
 def test_a_module_in_the_working_directory_is_not_imported(home: Path, listener: Listener) -> None:
     """``cd DIR; sweeprof collect .`` in a folder with a file mlflow.py."""
     folder = write_folder(home, "http", listener)

@@ -165,6 +165,7 @@ def is_begun(folder: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_unfinished_database(tracker_environment: None, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     program = f"from sweeprof.tracking.connection import connected; connected({uri!r})"

@@ -158,6 +158,7 @@ def test_no_message_has_the_password_in_any_spelling(address: str, capsys: pytes
     assert not leaks("".join(capsys.readouterr()))
 
 
+@pytest.mark.slow
 @given(address=ADDRESSES)
 @settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_command_that_was_given_the_address_prints_nothing_of_the_password(address: str, tmp_path: Path) -> None:

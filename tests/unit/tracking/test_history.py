@@ -60,6 +60,7 @@ def log_point(client: MlflowClient, id: str, day: int, value: float) -> None:
     client.log_metric(id, KEY, value, milliseconds(created), step_of(created, f"s{day}"))
 
 
+@pytest.mark.slow
 def test_every_measured_combination_has_a_line_over_the_nights(store: Store) -> None:
     send(store, night(20), night(21, 0.002))
     assert list(store.combinations(NAME, "history")) == [FIRST]  # none of the crashed one

@@ -498,6 +498,7 @@ def test_what_was_shown_is_sent_again_only_if_it_changed(store: Store, monkeypat
     assert store.combinations()[FIRST].info.run_id == shown[FIRST].info.run_id
 
 
+@pytest.mark.slow
 def test_a_running_sweep_shows_what_is_measured(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
@@ -605,6 +606,7 @@ def test_another_process_asks_mlflow_where_there_is_no_folder(store: Store) -> N
         located("mlflow:abc", place, "BASE")
 
 
+@pytest.mark.slow
 def test_a_run_of_a_program_has_its_arguments_numbers_and_output(store: Store) -> None:
     plan = planned(
         [

@@ -92,6 +92,7 @@ def test_mlflow_filters_and_sorts_by_ratio_and_verdict(store: Store) -> None:
     assert ratios == [1.0] * 4 + [pytest.approx(1 / SLOWER, rel=1e-4)] * 4
 
 
+@pytest.mark.slow
 def test_a_second_comparison_with_another_baseline_replaces_the_first(store: Store) -> None:
     send(store, decided())
     before = {run.info.run_id for run in by_name(store).values()}
