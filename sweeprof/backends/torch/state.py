@@ -59,9 +59,9 @@ def unchanged(
     known = _REMEMBERED.get(id(module))
     attributes = known if known is not None and known.modules == modules else Attributes(modules)
     tensors = tensors_among(modules) if tensors is None else tensors
-    lazy: list[tuple[Any, type]] = []
-    if values:  # also one whose weights were loaded, so that none of its tensors is lazy
-        lazy += [(inner, type(inner)) for inner in modules if isinstance(inner, LazyModuleMixin)]
+    # Their first forward changes their class, also of those whose weights were loaded, so that none of their tensors is lazy.
+    lazy: list[tuple[Any, type]] = [(inner, type(inner)) for inner in modules if isinstance(inner, LazyModuleMixin)]
+    if values:
         lazy += [(tensor, type(tensor)) for tensor in tensors if is_lazy(tensor)]
     if any_lazy(tensors):
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
