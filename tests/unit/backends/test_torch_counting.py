@@ -181,7 +181,7 @@ def test_the_zoo_is_as_counted_by_hand(name: str, batch: int) -> None:
 
 
 def test_layers_flops_and_operations_of_lenet5() -> None:
-    """F2 prints 845,778 FLOPs; ours adds what it leaves out, the biases of the linear layers and tanh."""
+    """flops-profiler prints 845,778 FLOPs; ours adds what it leaves out, the biases of the linear layers and tanh."""
     table = counted(LeNet5().eval(), (1, 1, 32, 32))
     assert [(found.type, found.macs, found.params) for found in table.rows if found.params] == [
         ("Conv2d", 117_600, 156),
@@ -208,7 +208,7 @@ def test_flops_of_resnet18_of_cifar100() -> None:
 
 
 def test_flops_of_bert_base() -> None:
-    """F2 prints 22,363,078,656 FLOPs; ours are those of the table, derived here for each part."""
+    """flops-profiler prints 22,363,078,656 FLOPs; ours are those of the table, derived here for each part."""
     table = counted(on_meta(Bert), TensorSpec((1, 128), "int64"))
     width, length, heads = 768, 128, 12
     x, scores, inner = length * width, heads * length**2, 4 * length * width

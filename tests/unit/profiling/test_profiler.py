@@ -501,7 +501,7 @@ def test_metrics_of_one_name(name: str, registered: list[tuple[int, bool]], warn
 
 
 def test_an_override_runs() -> None:
-    """Case 43: an override of one of several metrics that one function returns, which D2 wrote over it (defect 31)."""
+    """An override of one of several metrics that one function returns; deeplite-profiler 1.2 wrote the others' value over it."""
     runs: list[str] = []
 
     @sweeprof.metric_group(MetricInfo("mine/a", "", "higher", ""), MetricInfo("mine/b", "", "higher", ""))
@@ -901,7 +901,7 @@ def measurement(value: float | None, better: Any = "lower", unit: str = "", reas
 
 
 def test_a_comparison_says_which_is_the_baseline() -> None:
-    """Case 45 and defect 34: swapped, every direction is the other."""
+    """Swapped, every direction is the other."""
     baseline, candidate = profiler(), profiler(nn.Linear(4, 6))
     for one in (baseline, candidate):
         one.compute_all(["compute/macs", "params/total"])
@@ -1774,7 +1774,7 @@ def keras_lenet5() -> Any:
 
 
 def test_a_keras_model_in_hands(keras_lenet5: Any) -> None:
-    """Case 8: what both count is equal."""
+    """What both count is equal."""
     weights, variables = keras_lenet5.get_weights(), [id(v) for v in keras_lenet5.variables]
     found = sweeprof.profile(keras_lenet5, (2, 32, 32, 1))
     assert found["compute/macs"].value == 2 * 416_520
