@@ -32,6 +32,8 @@ _PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
 """By base unit: factors and names of the units that a value is shown in, the largest first."""
 _WITHOUT_PREFIX = ("share", "ratio")
 
+LEAST_PERCENT = 0.001
+"""A change of less is not shown as a number."""
 MOST_EXACT = 10**15
 """Integers below this are written in full; the scripts of the pages cannot hold larger ones exactly."""
 
@@ -183,3 +185,11 @@ def percent(share: float) -> str:
     if share and not float(text):
         return f"{100 * share:.3g}%"
     return f"{text.rstrip('0').rstrip('.')}%"
+
+
+def rounded_percent(share: float) -> str:
+    """Return a positive share of 1 in percent with two significant digits, all of them from 100% on: ``12%``, ``0.016%``."""
+    number = 100 * share
+    if number < LEAST_PERCENT:
+        return f"less than {LEAST_PERCENT}%"
+    return f"{number:.2g}%" if number < 99.5 else f"{number:,.0f}%"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -115,7 +116,19 @@ def instantiate(node: Mapping[str, object]) -> Any:
 
     # A node is called here, with whatever arguments are missing, so that `_partial_` changes nothing.
     arguments = {key: restored(value) for key, value in node.items() if key not in (*NOT_ARGUMENTS, "_partial_")}
-    return hydra_instantiate(arguments, _convert_="all")
+    # Hydra resolves the node, and takes what comes out for another one.
+    return hydra_instantiate(_literal(_literal(arguments)), _convert_="all")
+
+
+def _literal(node: Any) -> Any:
+    """Return a node that resolves to this one, in which each ``${`` stands for itself."""
+    if isinstance(node, dict):
+        return {key: _literal(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_literal(value) for value in node]
+    if isinstance(node, str):
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", node)
+    return node
 
 
 ITEMS, NUMBER = "_items_", "_number_"

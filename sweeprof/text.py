@@ -19,7 +19,7 @@ from rich.segment import Segment
 
 from sweeprof.credentials import redacted_message
 
-CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff"
 """For a character class of a regular expression: control characters, line separators, direction marks and overrides, surrogates."""
 LONGEST_MESSAGE = 2_000
 """Characters of a reason or a warning that are kept."""

@@ -81,8 +81,9 @@ def timing_warnings(
             "raise protocol.warmup_s or protocol.warmup_steps",
         )
     half = len(samples) // 2
-    if half >= 5 and median > 0:
-        drift = statistics.median(samples[-half:]) / statistics.median(samples[:half]) - 1
+    before = statistics.median(samples[:half]) if half >= 5 else 0.0
+    if before > 0:  # a program may take no longer than the shell that starts it
+        drift = statistics.median(samples[-half:]) / before - 1
         if abs(drift) > DRIFT_WARNING:
             slower = f"{abs(drift):.0%} {'slower' if drift > 0 else 'faster'}"
             yield Warning(

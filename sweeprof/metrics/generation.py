@@ -31,14 +31,14 @@ def time_to_first_token(timing: Rounds) -> Estimate | Missing:
 def time_per_token(timing: Rounds) -> Estimate | Missing:
     """Wall time from one token to the next, of all gaps but the first: per sample their median, and the median of the samples.
 
-    The percentiles in the detail are those of the single gaps.
+    What the detail has beside them is of the single gaps.
     """
     missing = _over_tokens(timing, 3)
     if missing is not None:
         return missing
     estimate = over_rounds(timing, samples_of=median_gaps)
     gaps = list(itertools.chain.from_iterable(map(later_gaps, timing)))
-    return replace(estimate, detail={**estimate.detail, **described_samples(gaps)})
+    return replace(estimate, detail={**estimate.detail, **described_samples(gaps), "mean": statistics.fmean(gaps)})
 
 
 @metric(name="generation/time_per_token_p90", unit="s", better="lower")

@@ -22,6 +22,7 @@ from sweeprof.results.layer_times import OUTSIDE, LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.record import Warning
 from sweeprof.results.statistics import median_interval, percentile_needs, rounds_interval, spread
+from sweeprof.results.verdicts import INCOMPLETE
 
 Rounds = tuple[Timing, ...]
 """One timing per round, each from a fresh process."""
@@ -279,7 +280,7 @@ def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> f
     A pair has the samples of one turn. A round without a pair, because the partner failed, has its own median.
     """
     seconds, baseline = _by_turn(round, samples_of), _by_turn(round.baseline, samples_of)
-    common = seconds.keys() & baseline.keys()
+    common = [turn for turn in seconds.keys() & baseline.keys() if baseline[turn] > 0]
     if not common:
         return statistics.median(samples_of(round))
     return statistics.median(baseline.values()) * statistics.median(seconds[turn] / baseline[turn] for turn in common)
@@ -452,7 +453,11 @@ def rate(
     if amount == 0:
         return Missing("it has no floating-point operations")
     rate = over_rounds(timing, lambda seconds: amount / seconds / peak, samples_of)
-    return replace(rate, warnings=(*work.warnings, *rate.warnings))
+    rate = replace(rate, warnings=(*work.warnings, *rate.warnings))
+    if work.estimator not in INCOMPLETE:
+        return rate
+    # The spread of the rounds does not contain the error of the count.
+    return replace(rate, estimator=INCOMPLETE[1], interval=None, rounds=(), round_numbers=(), paired=())
 
 
 @metric(name="layers/slowest_self_s", unit="s", better="lower")

@@ -136,9 +136,9 @@ def r2(quality: Quality) -> Result:
     sums = _numbers(quality)
     if isinstance(sums, Missing):
         return sums
-    squares, means = np.array(sums.squared_targets), np.array(sums.targets) / sums.samples
-    deviations = squares - sums.samples * means**2
-    if (deviations <= 1e-12 * squares).any():
+    deviations = np.array(sums.squared_deviations)
+    rounding = 1e-12 * np.array(sums.mean_targets)
+    if (deviations <= sums.samples * rounding**2).any():
         return Missing("an output has the same target for every sample")
     return float((1 - np.array(sums.squared_errors) / deviations).mean())
 

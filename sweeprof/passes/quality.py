@@ -198,8 +198,9 @@ class NumberSums:
     """The number of rows."""
     squared_errors: tuple[float, ...]
     absolute_errors: tuple[float, ...]
-    targets: tuple[float, ...]
-    squared_targets: tuple[float, ...]
+    mean_targets: tuple[float, ...]
+    squared_deviations: tuple[float, ...]
+    """Of the targets from their mean; a difference of sums of squares would lose those of large targets, such as points of time."""
 
     @classmethod
     def of(cls, outputs: Array, targets: Array) -> NumberSums | None:
@@ -216,15 +217,23 @@ class NumberSums:
         if answers.shape[1] > MOST_COLUMNS:
             answers, wanted = answers.reshape(-1, 1), wanted.reshape(-1, 1)
         errors = answers - wanted
-        sums = ((errors**2).sum(0), np.abs(errors).sum(0), wanted.sum(0), (wanted**2).sum(0))
+        with np.errstate(invalid="ignore"):  # of values that are not finite
+            means = wanted.mean(0)
+            sums = ((errors**2).sum(0), np.abs(errors).sum(0), means, ((wanted - means) ** 2).sum(0))
         return cls(len(wanted), *(tuple(column.tolist()) for column in sums))
 
     def __add__(self, other: NumberSums) -> NumberSums:
         """Return the sums of the samples of both, which have the same columns."""
-        samples, *own = dataclasses.astuple(self)
-        more_samples, *more = dataclasses.astuple(other)
-        sums = [tuple(np.add(one, another).tolist()) for one, another in zip(own, more, strict=True)]
-        return NumberSums(samples + more_samples, *sums)
+        samples, *own = map(np.asarray, dataclasses.astuple(self))
+        more_samples, *more = map(np.asarray, dataclasses.astuple(other))
+        total = samples + more_samples
+        with np.errstate(invalid="ignore"):
+            squared, absolute, _, deviations = (one + another for one, another in zip(own, more, strict=True))
+            apart = more[2] - own[2]
+            means = own[2] + apart * more_samples / total
+            deviations = deviations + apart**2 * samples * more_samples / total
+        columns = (tuple(column.tolist()) for column in (squared, absolute, means, deviations))
+        return NumberSums(int(total), *columns)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

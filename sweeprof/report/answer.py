@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from sweeprof.numbers import MISSING, rounded, text_unit
+from sweeprof.numbers import MISSING, percent, rounded, rounded_percent, text_unit
 from sweeprof.report.columns import (
     MODEL_AXIS,
     SAMPLES_PER_S,
@@ -30,7 +30,6 @@ from sweeprof.report.summary import (
     combination_namer,
     headline,
     noisy_rows,
-    percent,
     same_environment,
     where,
 )
@@ -213,7 +212,7 @@ def _amount(metric: MetricInfo, ratio: float, is_better: bool = True) -> str:
     # Half as much is 50% lower; what takes half the time is 100% faster.
     is_lower = metric.name not in STEPS and is_better == (metric.better == "lower")
     share = 1 - 1 / factor if is_lower else factor - 1
-    return f"{100 * share:.2g}%"
+    return rounded_percent(share)
 
 
 def _amounts(metric: MetricInfo, ratios: Sequence[float], is_better: bool = True) -> str:
@@ -312,7 +311,7 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
     goals = [_directed(infos[goal.metric], goal.direction == "maximize") for goal in known]
     titles = {goal: metric_title(goal, comparison.rows) for goal in goals}
     measured_rows = [row for row in comparison.rows if row.has_values]
-    feasible = [row for row in measured_rows if not row.misses]
+    feasible = comparison.fulfilling()
     rows = [row for row in feasible if all(value_of(row, goal.name) is not None for goal in goals)]
     measured = f"({len(measured_rows)} of {counted(search.combinations, 'combination')} measured)"
     condition = ""
@@ -518,7 +517,9 @@ def _measured(metric: MetricInfo, base: str, cases: Sequence[_Case], pairs: Sequ
         return "a value is zero"
     overall = {name: math.exp(math.fsum(map(math.log, found)) / len(found)) for name, found in ratios.items()}
     name = min(overall, key=lambda side: overall[side])
-    if len(overall) == 1 and overall[name] > 1:
+    if len(overall) == 1 and overall[name] == 1:
+        text = "equal"
+    elif len(overall) == 1 and overall[name] > 1:
         text = f"{base} {_amount(metric, overall[name])} {_word(metric)}"
     else:
         text = f"{name} {_amount(metric, overall[name], overall[name] <= 1)} {_word(metric, overall[name] <= 1)}"
@@ -555,7 +556,7 @@ def _cost(comparison: Comparison, metric: MetricInfo, winner: str) -> str:
             texts.append("the same accuracy")
         elif name == _PARAMETERS and MODEL_AXIS in comparison.baseline and value > 0 and base > 0 and value != base:
             factor = max(value / base, base / value)
-            size = f"{factor:.1f}×" if factor >= FACTOR else f"{100 * abs(value / base - 1):.2g}%"
+            size = f"{factor:.1f}×" if factor >= FACTOR else rounded_percent(abs(value / base - 1))
             texts.append(f"{size} {'fewer' if value < base else 'more'} parameters")
     return "".join(f", {text}" for text in texts)
 
@@ -791,16 +792,18 @@ def _scaling(comparison: Comparison, metric: MetricInfo) -> str:
     """Return how throughput and the time of a step change with the batch size, the only axis."""
     info = next(info for info in comparison.metrics if info.name == SAMPLES_PER_S)
     known = [row for row in sorted_rows(comparison) if _value(row, info) is not None]
+    known = [row for row in known if not comparison.has_wrong_outputs(row)] or known
     best = best_row(known, SAMPLES_PER_S, "higher")
     assert best is not None  # some row has a value
     first = known[0]
     text = f"Highest throughput: {_text(best, info)} at batch_size {axis_text(best.axes.get(BATCH_AXIS))}"
     if best is not first:
         ratio = (_value(best, info) or 0.0) / (_value(first, info) or math.nan)
+        amount = f"{ratio:.2f}×" if ratio < FACTOR else _amount(info, ratio)
         if _verdict(comparison, best, first, info) == "better":
-            text += f", {_amount(info, ratio)} that of {axis_text(first.axes.get(BATCH_AXIS))}"
+            text += f", {amount} that of {axis_text(first.axes.get(BATCH_AXIS))}"
         else:
-            text += f", measured {_amount(info, ratio)} that of {axis_text(first.axes.get(BATCH_AXIS))} (not certain)"
+            text += f", measured {amount} that of {axis_text(first.axes.get(BATCH_AXIS))} (not certain)"
     if all(_value(row, metric) is not None for row in known) and metric is not info:
         text += f"; {metric_title(metric, comparison.rows)} {_text(first, metric)} to {_text(known[-1], metric)}"
     return f"{text}."

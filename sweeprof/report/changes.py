@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeprof.errors import ExitCode
-from sweeprof.numbers import MISSING, rounded, text_unit
+from sweeprof.numbers import MISSING, rounded, rounded_percent, text_unit
 from sweeprof.report.answer import Answer, answer
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title, ratio_text
 from sweeprof.report.markdown import Comment, code_block, sanitised
@@ -42,6 +43,8 @@ ChangeKind = Verdict | Literal["missing", "new"]
 KINDS: tuple[ChangeKind, ...] = ("worse", "missing", "not_comparable", "unclear", "better", "new")
 """In the order of the report; ``same`` is counted, not listed."""
 _UNDECIDED = ("unclear", "not_comparable")
+_UNIT = re.compile(r"[A-Za-z/µ%]*")
+"""Units that mean nothing to Markdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +141,12 @@ def figure_changes(
             continue
         # No verdict is possible without rounds; what differs by the threshold at most is no change.
         threshold = comparison.threshold_of(info.name) or 0
-        if cell.verdict_reason in WITHOUT_ROUNDS and cell.ratio is not None and abs(cell.ratio - 1) <= threshold:
+        value = value_of(row, info.name)
+        is_close = cell.ratio is not None and abs(cell.ratio - 1) <= threshold
+        if cell.verdict_reason in WITHOUT_ROUNDS and (is_close or value == cell.base):
             continue
         unit = text_unit(info.name, info.unit)
         before = rounded(cell.base, unit)
-        value = value_of(row, info.name)
         if value is not None and cell.verdict is not None:
             now, ratio = rounded(value, unit), ratio_text(cell)
             factor = cell.ratio if cell.ratio is not None and math.isfinite(cell.ratio) else None
@@ -196,20 +200,21 @@ def _reasons(changes: Changes, kind: ChangeKind) -> list[str]:
         if factor is None or factor == 1 or factor > _LARGEST_FACTOR or kind in _UNDECIDED:
             others.append(change)
         else:
-            moved["grew" if factor > 1 else "fell", change.title][change.axes] = 100 * abs(factor - 1)
+            moved["grew" if factor > 1 else "fell", change.title][change.axes] = abs(factor - 1)
     alike: defaultdict[tuple[str, frozenset[str]], list[str]] = defaultdict(list)
     for (verb, title), figures in moved.items():
         alike[verb, frozenset(figures)].append(title)
     reasons = []
     for (verb, names), titles in alike.items():
         named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-        percents = [percent for title in titles for percent in moved[verb, title].values()]
-        low, high = f"{min(percents):.0f}", f"{max(percents):.0f}"
-        amount = high if low == high else f"{low} to {high}"
+        shares = [share for title in titles for share in moved[verb, title].values()]
+        low, high = rounded_percent(min(shares)), rounded_percent(max(shares))
+        amount = high if low == high else f"{low.removesuffix('%')} to {high}"
         place = next(iter(names))
         if len(names) > 1:
-            place = f"{'all ' if len(names) == changes.combinations else ''}{len(names)} combinations"
-        reasons.append(f"{named} {verb} {amount}% in {place}")
+            is_all = len(names) == changes.combinations
+            place = "both combinations" if is_all and len(names) == 2 else f"{'all ' * is_all}{len(names)} combinations"
+        reasons.append(f"{named} {verb} {amount} in {place}")
     if len(others) == 1:
         reasons.append(": ".join(filter(None, (others[0].axes, *change_cells(others[0])[1:]))))
     elif others:
@@ -411,10 +416,12 @@ def _cells(line: TableRow, table: ReportTable, has_status: bool) -> list[str]:
     """Return the cells of a row; of one without values only the axes and the status have texts."""
     cells = []
     for column, entry in zip(table.columns, line.entries, strict=True):
-        if column.kind == "axis":
-            cells.append(sanitised(entry.text))
-        else:
-            cells.append(entry.text if line.failure is None else MISSING)
+        text = entry.text if column.kind == "axis" or line.failure is None else MISSING
+        cell = line.row.cells.get(column.key)
+        # Layers and units of one's own are any text, too.
+        names_layer = cell is not None and "layer" in cell.measurement.detail
+        has_own_unit = cell is not None and not _UNIT.fullmatch(cell.measurement.unit)
+        cells.append(sanitised(text) if column.kind == "axis" or names_layer or has_own_unit else text)
     if has_status:
         cells.append("incomplete" if line.row.is_incomplete else line.row.status)
     return cells

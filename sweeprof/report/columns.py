@@ -248,9 +248,13 @@ def called_metrics(comparison: Comparison) -> list[MetricInfo]:
 
 
 def independent_metrics(infos: Sequence[MetricInfo]) -> list[MetricInfo]:
-    """Return the metrics without throughput, if the time of a step is among them, from which it follows."""
-    is_timed = any(info.name in (_STEP, _FORWARD) for info in infos)
-    return [info for info in infos if not (is_timed and is_throughput(info.name))]
+    """Return the metrics without throughput, if the time is among them from which it follows: of a step, of the first token."""
+    names = {info.name for info in infos}
+    is_timed = not names.isdisjoint((_STEP, _FORWARD))
+    follows = {info.name for info in infos if is_timed and is_throughput(info.name)}
+    if "generation/time_to_first_token" in names:
+        follows.add("generation/prefill_throughput")
+    return [info for info in infos if info.name not in follows]
 
 
 def is_optional(metric: str) -> bool:
@@ -325,8 +329,8 @@ def axis_title(axis: str, axes: Sequence[str]) -> str:
 
 
 def constant_value(info: MetricInfo, rows: Sequence[Row]) -> Number | None:
-    """The value that every measured row has, where there are at least two and it is exact; else None."""
-    measured = [row for row in rows if row.status == "ok"]
+    """The value that every row with values has, where there are at least two and it is exact; else None."""
+    measured = [row for row in rows if row.has_values]
     values = {value_of(row, info.name) for row in measured}
     if len(measured) < 2 or len(values) != 1 or None in values:
         return None

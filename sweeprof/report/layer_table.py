@@ -620,17 +620,24 @@ class ModuleTimes:
 def modules(table: LayerTable) -> list[ModuleTimes]:
     """The outermost modules, each with those within it: the model, and what runs outside any module where there is such."""
     rows: defaultdict[str, list[LayerRow]] = defaultdict(list)
+    within_itself: set[int] = set()
     for row in table.rows:
         rows[row.path].append(row)
+        above = row.parent
+        while above is not None and table.rows[above].path != row.path:
+            above = table.rows[above].parent
+        if above is not None:
+            within_itself.add(id(row))
     children: defaultdict[str | None, list[str]] = defaultdict(list)
     for path in rows:
         children[_owner(path, rows)].append(path)
 
     def made(path: str, depth: int) -> ModuleTimes:
         calls = rows[path]
-        # A call without a backward adds nothing to the sum.
-        forwards = [row.forward_s for row in calls if row.forward_s is not None]
-        backwards = [row.backward_s for row in calls if row.backward_s is not None]
+        # A call without a backward adds nothing to the sum, nor does one whose time is in that of a call around it.
+        outer = [row for row in calls if id(row) not in within_itself]
+        forwards = [row.forward_s for row in outer if row.forward_s is not None]
+        backwards = [row.backward_s for row in outer if row.backward_s is not None]
         reason = None
         if not forwards or not backwards:
             reason = why_missing(table, calls[0], "backward_s" if forwards else "forward_s")

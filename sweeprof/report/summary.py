@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.numbers import rounded, text_unit
+from sweeprof.numbers import percent, rounded, text_unit
 from sweeprof.report.columns import (
     ARROWS,
     MODEL_AXIS,
@@ -38,11 +38,6 @@ from sweeprof.text import axes_text, axis_text, one_line, without_numbers
 _MOST = 8
 """Lines of one kind that a report lists."""
 _WAYS = {"rounds": "interleaved round by round", "samples": "interleaved sample by sample"}
-
-
-def percent(share: float) -> str:
-    """A share in percent, e.g. ``5%``."""
-    return f"{100 * share:g}%"
 
 
 IntervalKind = Literal["rounds", "process", "both"]
@@ -145,7 +140,9 @@ def tests_text(comparison: Comparison) -> str:
     text += f" tested, each at {percent(CONFIDENCE)} confidence"
     if comparison.protocol.get("decide"):
         text += " over all its rounds"
-    text += f": {message}. Expect at most {expected_false(len(tested)):.2g} false verdicts by chance"
+    expected = expected_false(len(tested))
+    number = f"{expected:.2g}" if expected < 99.5 else f"{expected:,.0f}"
+    text += f": {message}. Expect at most {number} false verdict{'s' * (number != '1')} by chance"
     if comparison.against:
         text += ", not counting a drift of the machine between the sweeps"
     return text
@@ -166,7 +163,9 @@ def against_lines(comparison: Comparison) -> list[str]:
         return []
     matched = sum(row.baseline_id is not None for row in comparison.rows)
     when = other.created[:16].replace("T", " ")
-    lines = [f"{other.name} of {when}, {other.sweep_id}: {matched} of {len(comparison.rows)} combinations are in both"]
+    combinations = counted(len(comparison.rows), "combination")
+    verb = "is" if len(comparison.rows) == 1 else "are"
+    lines = [f"{other.name} of {when}, {other.sweep_id}: {matched} of {combinations} {verb} in both"]
     tell = combination_namer(comparison)
     names = {
         "only here": [tell(row.axes) for row in comparison.rows if row.baseline_id is None],

@@ -441,7 +441,7 @@ def with_selection(comparison: Comparison, pareto: Sequence[str] = (), constrain
     front = [infos[names[name]] for name in pareto if names.get(name) in infos]
     if len(front) != len(pareto) or len(front) < 2:
         front = []
-    best = on_front([row for row in rows if not row.misses], front)
+    best = on_front([row for row in rows if not row.misses and not comparison.has_wrong_outputs(row)], front)
     return dataclasses.replace(
         comparison,
         rows=tuple(dataclasses.replace(row, on_front=row.combination_id in best) for row in rows),

@@ -15,7 +15,7 @@ import pytest
 import sweeprof
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected
+from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.results.differences import Cell
@@ -219,8 +219,11 @@ def test_what_is_computed_from_an_incomplete_count_is_not_exact() -> None:
         assert (cell.verdict, cell.verdict_reason) == ("unclear", "incomplete_count")
 
 
-def test_times_over_an_incomplete_count_have_no_rounds_to_compare() -> None:
+@pytest.mark.parametrize("name", [None, "rate/flops_per_s"])
+def test_times_over_an_incomplete_count_have_no_rounds_to_compare(name: str | None) -> None:
     metric = mine(lambda timing, compute_macs: median_s(timing) / compute_macs)
+    if name is not None:
+        metric = builtin_metrics()[name]
     complete, incomplete = (measured(metric, records(uncovered=uncovered)) for uncovered in ({}, {"aten.mv": 1}))
     assert (complete.estimator, len(complete.rounds)) == ("geometric mean of 5 rounds", 5)
     assert (incomplete.estimator, incomplete.rounds, incomplete.interval) == ("from incomplete counts", (), None)

@@ -69,6 +69,7 @@ def test_the_detail_is_that_of_all_gaps_after_the_first() -> None:
     found = estimate(generation.time_per_token, GENERATED)
     gaps = [1.0, 1.5, 0.5, 0.25, 2.0, 1.0]
     assert (found.detail["n"], found.detail["min"], found.detail["max"]) == (6, 0.25, 2.0)
+    assert found.detail["mean"] == pytest.approx(statistics.mean(gaps))
     assert found.detail["std"] == pytest.approx(statistics.stdev(gaps))
     assert (found.detail["p90"], found.detail["p99"]) == ("n<29", "n<299")
 

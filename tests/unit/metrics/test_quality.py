@@ -123,6 +123,9 @@ def test_numbers(columns: int) -> None:
     assert value("quality/mse", outputs, targets) == pytest.approx(mean_squared_error(targets, outputs), rel=1e-6)
     assert value("quality/mae", outputs, targets) == pytest.approx(mean_absolute_error(targets, outputs), rel=1e-6)
     assert value("quality/r2", outputs, targets) == pytest.approx(r2_score(targets, outputs), rel=1e-6)
+    late = [(1e3 * numbers + 1.6e9).astype(np.float32) for numbers in (outputs, targets)]  # such as points of time
+    expected = r2_score(late[1].astype(np.float64), late[0].astype(np.float64))
+    assert value("quality/r2", *late) == pytest.approx(expected, rel=1e-6)
     if columns == 1:
         assert value("quality/mse", outputs, targets[:, 0]) == value("quality/mse", outputs, targets)
 

@@ -341,3 +341,9 @@ def test_a_line_of_planning_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> 
         display.advance()
         time.sleep(0.1)
     assert out.getvalue() == "planning: checking 1 combination\n"
+
+
+@pytest.mark.parametrize("text", ["${oc.env:HOME}", r"\${x}", r"\\${x}", "a${b", "$${c}"])
+def test_what_a_composed_config_has_is_resolved_no_further(text: str) -> None:
+    made = instantiate({"_target_": "builtins.dict", "text": text, "more": [{"_target_": "builtins.dict", "of": text}]})
+    assert made == {"text": text, "more": [{"of": text}]}

@@ -205,6 +205,7 @@ def test_sampling_ends_when_the_noise_has_settled() -> None:
         ([*[1.0] * 5, *[0.875] * 5], ["spread_high", "drift"]),
         ([*[1.0] * 5, *[1.125] * 5], ["spread_high", "drift"]),
         pytest.param([*[1.0] * 4, *[2.0] * 5], ["spread_severe"], id="few samples show no drift"),
+        pytest.param([1.0, *[0.0] * 5, *[0.5] * 6], ["spread_severe", "first_sample_slow"], id="none after zero"),
         pytest.param([*[1.0] * 5, 64.0, *[1.0] * 5], [], id="the middle sample is in neither half"),
     ],
 )

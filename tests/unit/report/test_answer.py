@@ -30,7 +30,16 @@ from sweeprof.report.changes import (
 from sweeprof.report.changes import markdown as markdown_of_changes
 from sweeprof.report.table import whole_table
 from sweeprof.report.terminal import text as terminal
-from sweeprof.results.compared_rows import Comparison, Row, compare_rows, find_baselines, set_against
+from sweeprof.results.compared_rows import (
+    Comparison,
+    Row,
+    SearchGoal,
+    SearchSummary,
+    compare_rows,
+    find_baselines,
+    set_against,
+)
+from sweeprof.results.constraints import with_selection
 from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Status, Warning
 from sweeprof.text import console
@@ -251,6 +260,11 @@ def test_a_comparison_of_two_sweeps_begins_with_the_answer() -> None:
 
 
 def test_one_change_of_all_combinations_is_one_line() -> None:
+    for counts, told in (((61_716, 61_706), "0.016%"), ((61_706_124, 61_706_123), "less than 0.001%")):
+        now, then = (night("params/total", *[count] * 2, better="lower", unit="params") for count in counts)
+        changes = changes_of(set_against(now, before(then), "nightly"), now.metrics)
+        assert gate_text(changes, ["worse"]) == f"FAILED (exit 3): parameters grew {told} in both combinations."
+        assert f"at most {told} (" in str(changes.answer)
     now, then = (night("params/total", *[count] * 4, better="lower", unit="params") for count in (300, 200))
     changes = changes_of(set_against(now, before(then), "nightly"), now.metrics)
     assert len(changes.changes) == 4
@@ -464,6 +478,10 @@ def test_batch_sizes_alone_are_answered_by_the_throughput() -> None:
             values.append([measured("latency/forward", "s", "lower", seconds, rounds), rate])
         return of_rows([{"batch_size": size} for size in (1, 8, 64)], values, {})
 
+    almost = build(
+        [{"batch_size": 1}, {"batch_size": 2}], {RATE: ("samples/s", "higher")}, [{RATE: 1000}, {RATE: 1150}]
+    )
+    assert answer(almost).finding == "Highest throughput: 1.15 k/s at batch_size 2, 1.15× that of 1."
     of_one = "4.0× that of 1"
     latency = "; latency 1.00 ms to 16.0 ms."
     start = "Highest throughput: 4.00 k/s at batch_size 8, "
@@ -520,6 +538,20 @@ def test_outputs_that_are_nan_or_wrong_are_no_case() -> None:
     right = dataclasses.replace(rows[0], baseline_id=None, baseline_status=None)
     without = dataclasses.replace(found, baseline={}, rows=(right, alone))
     assert answer(without).finding == "The latency of torch, batch_size 1 is 2.00 s."
+    made = build(
+        [{"width": 1}, {"width": 2}],
+        {STEP: ("s", "lower"), "params/total": ("params", "lower")},
+        [{STEP: 2, "params/total": 5}, {STEP: 1, "params/total": 4}],
+    )
+    made = dataclasses.replace(made, rows=(made.rows[0], dataclasses.replace(made.rows[1], warnings=nan)))
+    searched = dataclasses.replace(made, search=SearchSummary((SearchGoal(STEP, "minimize"),), 2, 2))
+    assert answer(searched).finding.startswith("Best training step: width 1 – ")
+    assert [row.on_front for row in with_selection(made, [STEP, "params/total"]).rows] == [True, False]
+    sizes = build(
+        [{"batch_size": 1}, {"batch_size": 64}], {RATE: ("samples/s", "higher")}, [{RATE: 1000}, {RATE: 3000}]
+    )
+    sizes = dataclasses.replace(sizes, rows=(sizes.rows[0], dataclasses.replace(sizes.rows[1], warnings=nan)))
+    assert answer(sizes).finding == "Highest throughput: 1.00 k/s at batch_size 1."
 
 
 # The answers of sweeps drawn by chance, checked from the table by code that shares nothing with it

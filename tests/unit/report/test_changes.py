@@ -62,6 +62,7 @@ def test_what_is_measured_once_is_told_only_where_it_differs(
     peak: int, threshold: float | None, told: dict[str, str]
 ) -> None:
     assert kinds(changed(night({PEAK: peak}, threshold), night({PEAK: 100}, None))) == told
+    assert kinds(changed(night({PEAK: 0}, threshold), night({PEAK: 0}, None))) == {}
 
 
 @pytest.mark.parametrize(

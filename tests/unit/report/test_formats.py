@@ -13,6 +13,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from markdown_it import MarkdownIt
@@ -34,7 +35,7 @@ from support.samples import (
     worse,
 )
 from sweeprof.report import latex as tex
-from sweeprof.report.changes import comparison_markdown
+from sweeprof.report.changes import changes_of, comparison_markdown, junit
 from sweeprof.report.csv import csv_text
 from sweeprof.report.latex import latex
 from sweeprof.report.markdown import Comment, escaped, sanitised
@@ -325,6 +326,32 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.tables and self.tables[-1] and self.tables[-1][-1]:
             self.tables[-1][-1][-1] += data
+
+
+def test_a_layer_and_a_unit_of_ones_own_have_no_meaning_in_markdown() -> None:
+    names = {"layers/slowest_self_s": "s", "mine/rate": "|<b>@octocat"}
+    made = build(
+        [{"model": "a"}, {"model": "b"}],
+        {name: (unit, "lower") for name, unit in names.items()},
+        [dict.fromkeys(names, 2.0)] * 2,
+    )
+    rows = []
+    for row in made.rows:
+        cell = row.cells["layers/slowest_self_s"]
+        placed = dataclasses.replace(cell.measurement, detail={"layer": "x|<img src=//e> @octocat"})
+        rows.append(
+            dataclasses.replace(
+                row, cells={**row.cells, "layers/slowest_self_s": dataclasses.replace(cell, measurement=placed)}
+            )
+        )
+    page = Page(comparison_markdown(dataclasses.replace(made, rows=tuple(rows))))
+    assert not page.tags & {"img", "b", "a"}
+    for table in page.tables:
+        assert len({len(row) for row in table}) == 1
+    odd = build([{"model": "a\uffff"}], {"params/total": ("params", "lower")}, [{"params/total": 2}])
+    before = build([{"model": "a\uffff"}], {"params/total": ("params", "lower")}, [{"params/total": 1}])
+    compared = set_against(odd, before, "last~1")
+    ElementTree.fromstring(junit(changes_of(compared, compared.metrics), compared, ["worse"]))
 
 
 def test_hostile_names_stay_in_their_cells() -> None:

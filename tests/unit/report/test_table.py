@@ -185,6 +185,18 @@ def test_a_set_with_few_headline_metrics_shows_all_that_have_values() -> None:
     assert table.captions == (("compute/coverage", "1.010"), ("outside operators", "20.0%"))
 
 
+def test_a_row_that_is_incomplete_has_its_own_value() -> None:
+    metrics: dict[str, tuple[str, Better]] = {
+        "latency/forward": ("s", "lower"),
+        "quality/accuracy": ("ratio", "higher"),
+    }
+    rows: list[dict[str, Number]] = [dict(zip(metrics, (1e-3, share), strict=True)) for share in (0.9, 0.9, 0.5)]
+    made = build([{"n": 1}, {"n": 2}, {"n": 3}], metrics, rows)
+    ended = dataclasses.replace(made.rows[2], status="timeout", is_incomplete=True)
+    (table,) = tables(dataclasses.replace(made, rows=(*made.rows[:2], ended)))
+    assert "accuracy ↑" in shown(table)
+
+
 def test_a_set_with_many_headline_metrics_shows_those() -> None:
     metrics = {**TRAINING_METRICS, "latency/first_step": TRAINING_METRICS["latency/forward"]}
     rows = [{**training_values(1e-3 * n, 4e-3 * n, 0.9), "latency/first_step": 1.0 * n} for n in (1, 2)]

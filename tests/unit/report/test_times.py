@@ -22,7 +22,7 @@ from sweeprof.profiling.profiler import Profiler
 from sweeprof.report.layer_formats import embedded, to_html, tree
 from sweeprof.report.layer_table import by_type, side_by_side, summary_lines, timing_lines, top_layers
 from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseSummary, PhaseTimes, TimingSummary
-from sweeprof.results.layers import LayerTable
+from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Protocol
 
 approx: Any = pytest.approx
@@ -249,6 +249,11 @@ def test_a_reused_layer_has_the_sum_and_every_call() -> None:
     twice = partly().timings()["block.steps.0"]
     assert [call["forward"] for call in twice["calls"]] == approx([3e-3, 7e-3])
     assert (twice["forward"], twice["backward"]) == (approx(10e-3), approx(20e-3))
+    rows = [LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0, forward_s=6.0)]
+    rows += [
+        LayerRow("a", "A", call + 1, call, 0, 0, 0, 0, 0, parent=call, forward_s=5.0 - 2 * call) for call in (0, 1)
+    ]
+    assert Layers(tuple(rows)).timings()["a"]["forward"] == 5.0  # the second call is within the first
 
 
 def test_the_summary_has_containers_and_the_root() -> None:
