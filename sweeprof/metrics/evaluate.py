@@ -31,7 +31,7 @@ from sweeprof.passes.shapes import ModelMetrics
 from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Record, Warning
 from sweeprof.results.statistics import mean_interval, rounds_interval
-from sweeprof.results.verdicts import ALL_ROUNDS, DETERMINISTIC, INCOMPLETE
+from sweeprof.results.verdicts import ALL_ROUNDS, DETERMINISTIC, INCOMPLETE, NO_BASELINE
 from sweeprof.text import listed
 
 Certainty = Literal["exact", "estimated", "incomplete", "once"]
@@ -70,7 +70,7 @@ def evaluate(
                 found = _partial(provider, records) or found
             values[name] = argument_from(name, found)
         elif baseline is None:
-            values[name] = Missing("the sweep has no baseline for this combination")
+            values[name] = Missing(NO_BASELINE)
         else:
             value = argument_from(name, _single(provider, baseline))
             if isinstance(value, Missing):

@@ -36,7 +36,7 @@ from sweeprof.report.view import counted, first_few
 from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.differences import Verdict
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS
+from sweeprof.results.verdicts import NO_BASELINE, REASONS, WITHOUT_ROUNDS
 from sweeprof.text import axes_text, one_line
 
 ChangeKind = Verdict | Literal["missing", "new"]
@@ -153,7 +153,9 @@ def figure_changes(
             yield SweepChange(cell.verdict, name, info.name, title, before, now, ratio, cell.verdict_reason, factor)
         elif value is None and comparison.against is not None:
             # Within a sweep, what one backend reports and another does not is no change.
-            yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}")
+            reason = reason_of(row, info.name)
+            kind: Verdict = "not_comparable" if reason == NO_BASELINE else "worse"
+            yield SweepChange(kind, name, info.name, title, before, f"no value: {reason}")
 
 
 _STYLES = {"worse": "bold red", "missing": "bold red", "better": "bold green"}

@@ -24,6 +24,8 @@ DETERMINISTIC = ("exact", "estimated")
 """Estimators whose value is the same each time."""
 INCOMPLETE = ("lower bound", "from incomplete counts")
 """Estimators of counts in which operators are missing, and of values that are computed from such counts."""
+NO_BASELINE = "the sweep has no baseline for this combination"
+"""Why outputs are not compared: a row has no other one to agree with."""
 ALL_ROUNDS = "all rounds together"
 """Estimator of a value that was computed from all rounds and cannot be computed from one."""
 

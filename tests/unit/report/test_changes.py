@@ -11,6 +11,7 @@ from sweeprof.report.changes import Changes, changes_of
 from sweeprof.results.compared_rows import Comparison, set_against
 from sweeprof.results.measurement import Better, Number
 from sweeprof.results.record import Status
+from sweeprof.results.verdicts import NO_BASELINE
 
 ACCURACY, PARAMS, PEAK = "quality/accuracy", "params/total", "memory/rss_peak_bytes"
 INFOS: dict[str, tuple[str, Better]] = {ACCURACY: ("ratio", "higher"), PARAMS: ("", "lower"), PEAK: ("B", "lower")}
@@ -96,3 +97,12 @@ def test_quality_on_other_test_data_is_not_comparable(before: str | None, now: s
     assert ("(different test data)" in str(changes.answer)) == differ
     assert (f"test data: {before} → {now}" in changes.lines) == differ
     assert any("test data" in line for line in changes.lines) == differ
+
+
+@pytest.mark.parametrize(("reason", "kind"), [("ValueError: no", "worse"), (NO_BASELINE, "not_comparable")])
+def test_a_value_that_is_lost_is_worse_unless_the_sweep_was_asked_for_less(reason: str, kind: str) -> None:
+    old, new = night({ACCURACY: 1}), night({ACCURACY: 1})
+    cell = new.rows[0].cells[ACCURACY]
+    lost = dataclasses.replace(cell, measurement=dataclasses.replace(cell.measurement, value=None, reason=reason))
+    new = dataclasses.replace(new, rows=(dataclasses.replace(new.rows[0], cells={ACCURACY: lost}),))
+    assert kinds(changed(new, old)) == {ACCURACY: kind}
