@@ -1,7 +1,7 @@
 """Plant bugs, one at a time, and print which of them the tests catch: ``python tests/mutants.py [--whole] [CHECKOUT] [NUMBER …]``.
 
 Each bug replaces a text that the package holds exactly once, wherever that is, in a copy of the checkout. The tests that are named
-for its topic run first; with ``--whole``, all the tests of ``make test`` run where those pass. A bug is caught if a test fails.
+for its topic run first, the slow ones where the others pass; with ``--whole``, all the tests of ``make test`` run where those pass. A bug is caught if a test fails.
 The exit status is 1 if a bug is not caught, or if its text is no longer there.
 """
 
@@ -16,6 +16,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 LIMIT_S = 1800
 
@@ -313,22 +315,23 @@ def plant(checkout: Path, bug: Bug, whole: bool) -> str:
     try:
         folders, _, selection = bug.tests.partition(":")
         chosen = [str(checkout / "tests" / name) for name in folders.split() if (checkout / "tests" / name).exists()]
-        failed = first_failure(checkout, [*chosen, *(["-k", selection] if selection else [])])
+        selected = [*chosen, *(["-k", selection] if selection else [])]
+        failed = first_failure(checkout, "not slow", selected) or first_failure(checkout, "slow", selected)
         if failed is None and whole:
-            failed = first_failure(checkout, [])
+            failed = first_failure(checkout, "not slow", [])
     finally:
         path.write_text(text, encoding="utf-8")
     return "NOT CAUGHT" if failed is None else f"caught by {failed}"
 
 
-def first_failure(checkout: Path, arguments: list[str]) -> str | None:
-    """Return the first test that fails; None if all pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow and not thorough", *arguments]
+def first_failure(checkout: Path, marks: str, arguments: list[str]) -> str | None:
+    """Return the first test with these marks that fails; None if all pass, or there are none."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", f"{marks} and not thorough", *arguments]
     environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
-    if done.returncode == 0:
+    if done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
     if failed is None:
