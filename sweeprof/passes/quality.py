@@ -44,6 +44,10 @@ CHUNK = 2**22
 Array = npt.NDArray[Any]
 
 
+LEAST_PROBABILITY = 1e-7
+"""A probability of 0 is taken as so much, as in Keras, so that a loss is finite."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClassScores:
     """Rows of class scores with their true classes."""
@@ -401,6 +405,8 @@ class _Tally:
         self._predictions: list[int] | None = []
         self._targets: list[int] | None = []
         self._ranks: list[int] | None = []
+        self._probabilities: list[Array] | None = []
+        """The outputs, as long as there is one per sample, from 0 to 1; None otherwise."""
         self._per_sample, self._per_element = ClassTally(), ClassTally()
         self._are_classes = True
         """False as soon as a batch has targets that are no classes: those of the other batches are not all targets."""
@@ -424,6 +430,10 @@ class _Tally:
         self._keep(main, {name: array for name, array in batch.items() if array.ndim and len(array) == len(main)})
         predictions = most_likely(with_two_classes(main)) if main.ndim == 2 else None
         self._predictions = _extended(self._predictions, predictions)
+        if self._probabilities is not None and main.shape == (len(main), 1) and ((main >= 0) & (main <= 1)).all():
+            self._probabilities.append(main.copy())
+        else:
+            self._probabilities = None
         self._nan_samples += int(has_nan(main).sum())
         is_labelled = targets is not None
         if self._is_labelled not in (None, is_labelled):
@@ -482,6 +492,18 @@ class _Tally:
                 kept.append(batch[name][:room].copy())
         self._samples += len(main)
 
+    def _take_probabilities(self, outputs: Array) -> None:
+        """Evaluate single outputs ``(n, 1)`` as probabilities of class 1, as a model that ends with a sigmoid returns them."""
+        shares = np.clip(outputs.astype(np.float64), LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        scores = np.concatenate([np.log1p(-shares), np.log(shares)], axis=1)
+        self._predictions = most_likely(scores).tolist()
+        if self._ranks is None or self._targets is None:
+            return
+        found = ClassScores(scores, np.array(self._targets), is_per_sample=True)
+        ranks = ranks_of(found)
+        self._ranks, self._per_sample = ranks.tolist(), ClassTally()
+        self._per_sample.add(found, ranks)
+
     def result(self) -> Quality:
         """Return the quality of all batches; raises :class:`Unsupported` if there was none."""
         if not self._kept:
@@ -490,6 +512,8 @@ class _Tally:
         for name, kept in self._kept.items():
             outputs[name] = kept[0] if self._is_varying else np.concatenate(kept)
         main = main_output(outputs)
+        if self._probabilities is not None:
+            self._take_probabilities(np.concatenate(self._probabilities))
         loss_sum = rank_counts = confusion = None
         if self._ranks is not None:
             loss_sum = self._per_sample.loss_sum

@@ -251,6 +251,20 @@ def test_errors_of_counts_do_not_depend_on_the_batches(batch_size: int) -> None:
     )
 
 
+def test_one_output_is_a_logit_or_where_all_are_from_0_to_1_a_probability() -> None:
+    """A model of Keras for two classes ends with a sigmoid."""
+    logits = RANDOM.standard_normal((40, 1)).astype(np.float32)
+    labels = (logits[:, 0] + RANDOM.standard_normal(40) > 0).astype(np.int64)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        torch.tensor(logits[:, 0]), torch.tensor(labels).float()
+    )
+    for outputs in (logits, 1 / (1 + np.exp(-logits))):
+        for targets in (labels, labels[:, None]):
+            assert value("quality/accuracy", outputs, targets) == pytest.approx(((logits[:, 0] > 0) == labels).mean())
+            assert value("quality/loss", outputs, targets) == pytest.approx(float(expected), rel=1e-4)
+        assert Quality.of(outputs, None).predictions == tuple((logits[:, 0] > 0).astype(int))
+
+
 def test_two_classes_have_no_errors_of_numbers() -> None:
     answers = RANDOM.standard_normal((4, 1)).astype(np.float32)
     assert value("quality/mse", answers, np.array([0, 1, 1, 0])) == "the targets are not numbers of the outputs' shape"
