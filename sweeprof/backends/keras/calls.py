@@ -135,7 +135,7 @@ def _matmul(call: KerasCall) -> OperatorCost:
 
 
 def _contracted(call: KerasCall) -> OperatorCost:
-    """``tensordot``: every output element is a sum over the axes that both operands lose."""
+    """``tensordot`` and ``vdot``: every output element is a sum over the axes that both operands lose."""
     made = call.result
     both = call.operand(0).elements * call.operand(1).elements
     inner = round((both / made.elements) ** 0.5) if made.elements else 0
@@ -209,9 +209,9 @@ COSTS: dict[str, KerasRule] = file_graph.by_name(
         "gelu": partial(file_graph.gelu, "approximate"),
         "relu": _rectified,
         "resize": lambda call: file_graph.elementwise(call.attributes["interpolation"], call),
-        "matmul dot inner vdot": _matmul,
+        "matmul dot inner": _matmul,
         "outer kron": lambda call: operators.outer(call.result.elements, call.result.numbers),
-        "tensordot": _contracted,
+        "tensordot vdot": _contracted,
         "einsum": partial(file_graph.einsum, attribute="subscripts"),
         # Kernels (*space, in/groups, out), (*space, in, multiplier) and (*space, out, in).
         "conv": partial(file_graph.convolution, first=0, end=-1),

@@ -267,12 +267,13 @@ def test_products_by_hand(layer: Callable[[], Any], shape: Shape, macs: int) -> 
 SUMS: list[tuple[Callable[[Any], Any], tuple[int, int, int]]] = [
     (lambda x: ops.einsum("bi,bj->bij", x, x), (0, 128, 128)),
     (lambda x: ops.outer(x, x), (0, 256, 256)),
+    (lambda x: ops.vdot(x, x), (16, 32, 31)),
     (lambda x: ops.einsum("bi->b", x), (0, 16, 14)),
 ]
 
 
-@pytest.mark.parametrize(("function", "cost"), SUMS, ids=["einsum", "outer", "one operand"])
-def test_what_adds_nothing_up_or_multiplies_nothing(function: Callable[[Any], Any], cost: Any) -> None:
+@pytest.mark.parametrize(("function", "cost"), SUMS, ids=["einsum", "outer", "vdot", "one operand"])
+def test_sums_and_products_by_hand(function: Callable[[Any], Any], cost: Any) -> None:
     """MACs, FLOPs and operations of 2 samples of 8 numbers."""
     table = complete(layers.Lambda(function), 2, 8)
     assert (table.macs, table.flops, table.ops) == cost
