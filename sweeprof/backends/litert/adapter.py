@@ -19,6 +19,7 @@ from sweeprof.backends.litert.model import (
     TfliteFile,
     TfliteOperator,
     TfliteTensor,
+    in_order,
     inputs_of,
     read,
     sized,
@@ -77,8 +78,8 @@ class LitertBackend(FileBackend):
     def counted(
         self, file: TfliteFile, stored: TfliteFile, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
-        shapes, named = shapes_of(inputs, axis)
-        return count_file(file, [*shapes, *named.values()], formulas)
+        interpreter = self.session_settings("cpu").open(file.path)
+        return count_file(file, in_order(file, interpreter, *shapes_of(inputs, axis)), formulas)
 
 
 # ---------------------------------------------------------------------------------------------------------------

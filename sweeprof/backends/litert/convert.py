@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, ClassVar, Literal
 
-from sweeprof.backends import filled, signature_of, specs_in
+from sweeprof.backends import filled, shapes_of, signature_of, specs_in
 from sweeprof.backends.litert.model import TfliteFile
 from sweeprof.backends.model_files import Converter, Samples, batches_of
 from sweeprof.errors import Unsupported
@@ -33,7 +33,7 @@ class LitertConverter(Converter[TfliteFile]):
     KIND: ClassVar[type[TfliteFile]] = TfliteFile
     PACKAGES: ClassVar[tuple[str, ...]] = ("tensorflow", "keras", "sweeprof")
     ACCEPTED: ClassVar[str] = "a Keras model or a TfliteFile"
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
     ANY_BATCH: ClassVar[bool] = False
     quantization: Quantization = "none"
     """``none``; ``dynamic``, weights of 8 bits; ``float16``, weights of 16; ``int8``, everything of 8, inputs and outputs too."""
@@ -81,7 +81,9 @@ class LitertConverter(Converter[TfliteFile]):
             converter.representative_dataset = lambda: map(list, map(dict.values, batches_of(list(typed), typed, size)))
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.inference_input_type = converter.inference_output_type = tf.int8
-        file = TfliteFile(str(folder / TfliteFile.NAME), outputs=names)  # which the tracing has set
+        positional, named = shapes_of(signature)
+        given = [*map(str, range(len(positional))), *named]
+        file = TfliteFile(str(folder / TfliteFile.NAME), inputs=given, outputs=names)  # which the tracing has set
         with _without_advice():
             Path(file.path).write_bytes(converter.convert())
         return file

@@ -11,17 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from sweeprof.backends import AnyArray
+from sweeprof.backends import AnyArray, by_name
 from sweeprof.backends.model_files import Channels, Feed, FileModel, MadeFile, existing, fitting, is_fitting
 from sweeprof.counting.file_graph import CallTensor, FileGraph, OperatorCall, itemsize, numbers_of
 from sweeprof.counting.operators import REAL
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,12 @@ class LitertModel(FileModel):
         sized(self.native, [array.shape for array in self._given(inputs)])
 
     def fits(self, inputs: Inputs) -> bool:
-        positional, named = self.shapes(inputs)
+        shapes = in_order(self.file, self.native, *self.shapes(inputs))
         wanted = [tuple(map(int, detail["shape"])) for detail in inputs_of(self.native)]
-        return all(map(is_fitting, [*positional, *named.values()], wanted))
+        return all(map(is_fitting, shapes, wanted))
 
     def _given(self, inputs: Inputs) -> list[AnyArray]:
-        positional, named = self.arrays(inputs)
-        return [*positional, *named.values()]
+        return in_order(self.file, self.native, *self.arrays(inputs))
 
     def feed(self, inputs: Inputs) -> Feed:
         given = self._given(inputs)
@@ -104,6 +105,24 @@ def inputs_of(interpreter: Any) -> list[AnyArray]:
     return [numbered[number] for number in sorted(numbered)]
 
 
+def in_order(file: TfliteFile, interpreter: Any, positional: Sequence[T], named: Mapping[str, T]) -> list[T]:
+    """Return what is given for each input, in the order of :func:`inputs_of`: positional values fill the inputs that are not named.
+
+    Only a file converted here, and a signature, name the inputs; without one, or with several, named values keep their order.
+
+    Raises:
+        Unsupported: the file has no inputs of these names, or another number of them.
+    """
+    names = list(file.inputs)
+    if named and not names and len(interpreter.get_signature_list()) == 1:
+        signed = interpreter.get_signature_runner().get_input_details()
+        known = {detail["index"]: name for name, detail in signed.items()}
+        names = [known.get(detail["index"], detail["name"]) for detail in inputs_of(interpreter)]
+    if not named or not names:
+        return [*positional, *named.values()]
+    return list(by_name(names, positional, named).values())
+
+
 def sized(interpreter: Any, shapes: Sequence[tuple[int, ...]]) -> None:
     """Allocate the tensors, for such inputs where the file leaves their sizes open.
 
@@ -131,6 +150,8 @@ class TfliteFile(MadeFile):
     NAME: ClassVar[str] = "model.tflite"
     FORMAT: ClassVar[str] = "tflite"
     channels: Channels = "last"
+    inputs: Sequence[str] = ()
+    """Names of the inputs, in the order of the arguments; empty: as the file's signature has them."""
 
     def found(self) -> TfliteFile:
         """Return the file with its full path.

@@ -311,6 +311,27 @@ def test_several_inputs_keep_their_order() -> None:
     np.testing.assert_array_equal(outputs(loaded(difference), {"z": 5 * ones, "a": ones}), 4 * ones)
 
 
+def test_inputs_with_names_may_come_in_any_order(tmp_path: Path) -> None:
+    """A file that another program made has its names in its signature; a file made here knows those of the model."""
+    module = tf.Module()
+    module.doubled = tf.function(lambda alpha, beta: 2 * alpha - beta)
+    specs = [tf.TensorSpec((1, 3), name="alpha"), tf.TensorSpec((1, 2, 3), name="beta")]
+    path = tmp_path / "two.tflite"
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([module.doubled.get_concrete_function(*specs)], module)
+    path.write_bytes(converter.convert())
+    alpha, beta = np.full((1, 3), 5, np.float32), np.ones((1, 2, 3), np.float32)
+    file, own = TfliteFile(str(path)), LitertBackend(cache=str(tmp_path / "cache"))
+    for model in (loaded(file), own.load(lambda: lambda alpha, beta: 2 * alpha - beta, "cpu", None)):
+        for given in ({"alpha": alpha, "beta": beta}, {"beta": beta, "alpha": alpha}):
+            with model.stepping(model.put(Inputs(kwargs=given))) as step:
+                np.testing.assert_array_equal(model.host_outputs(step()), np.full((1, 2, 3), 9))
+    reversed_order = Inputs(kwargs={"beta": beta, "alpha": alpha})
+    table = own.analyze(lambda: file, reversed_order, None, Formulas())
+    assert (table.method, table.flops) == ("shapes", 3 + 6)
+    with pytest.raises(Unsupported, match=r"the graph takes .*alpha.*, and 2 tensors are given"):
+        loaded(file).put(Inputs(kwargs={"alpha": alpha, "gamma": beta}))
+
+
 def test_the_first_output_is_the_first_that_a_mapping_lists() -> None:
     """Not the first of its sorted keys, which TensorFlow's graphs have: other frameworks' answers are compared with it."""
     x, ones = keras.Input((4,)), np.ones((2, 4), np.float32)
