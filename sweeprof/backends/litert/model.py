@@ -63,7 +63,7 @@ class LitertModel(FileModel):
         for array, detail in zip(given, inputs_of(self.native), strict=True):
             fitted = fitting(array, tuple(map(int, detail["shape"])), "the file takes")
             scale, zero = detail["quantization"]
-            if scale and not np.issubdtype(array.dtype, np.integer):
+            if scale and array.dtype != detail["dtype"]:
                 limits = np.iinfo(detail["dtype"])
                 fitted = np.clip(np.round(fitted / scale) + zero, limits.min, limits.max)
             tensors.append(np.ascontiguousarray(fitted, dtype=detail["dtype"]))

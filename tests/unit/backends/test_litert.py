@@ -332,6 +332,17 @@ def test_inputs_with_names_may_come_in_any_order(tmp_path: Path) -> None:
         loaded(file).put(Inputs(kwargs={"alpha": alpha, "gamma": beta}))
 
 
+def test_integers_become_the_type_of_a_quantized_input(lenet: dict[str, TfliteFile]) -> None:
+    """Pixels of another type than the file's are real numbers; those of its own type are quantized already."""
+    model, images = opened(lenet["int8"]), np.round(TEST.inputs[:ROWS])
+    expected = logits(model, images)
+    for dtype in (np.uint8, np.int64):
+        np.testing.assert_array_equal(logits(model, images.astype(dtype)), expected)
+    scale, zero = model.native.get_input_details()[0]["quantization"]
+    quantized = np.clip(np.round(images / scale) + zero, -128, 127).astype(np.int8)
+    np.testing.assert_array_equal(logits(model, quantized), expected)
+
+
 def test_the_first_output_is_the_first_that_a_mapping_lists() -> None:
     """Not the first of its sorted keys, which TensorFlow's graphs have: other frameworks' answers are compared with it."""
     x, ones = keras.Input((4,)), np.ones((2, 4), np.float32)
