@@ -103,6 +103,7 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
     root = layer_row(ROOT, "tflite", Weights(), NOTHING, inputs, outputs, is_leaf=False)
     rows, uncovered, calls = [root], Counter[str](), Counter[str]()
     known: set[TfliteTensor] = set()
+    variables: list[Variable] = []
     for operator in graph.operators:
         made = operator.outputs  # none where an operator only writes to a variable
         if made and made[0].source is not None:
@@ -112,13 +113,15 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
             uncovered[operator.op] += 1
             cost = NOTHING
         given = [tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant]
-        weights = summed(_new_weights(operator, known))
-        row = layer_row(operator.path, operator.op, weights, cost, described(given), described(made), is_leaf=True)
+        own = _new_weights(operator, known)
+        variables += own
+        row = layer_row(operator.path, operator.op, summed(own), cost, described(given), described(made), is_leaf=True)
         row.call, row.parent = calls[operator.path], 0
         elements = [sum(tensor.elements for tensor in tensors[:1]) for tensors in (given, made)]
         row.operators = (OperatorCount(operator.op, 1, *cost, *elements),)
         calls[operator.path] += 1
         rows.append(row)
+    root.subtree = summed(variables)
     return LayerTable(tuple(rows), dict(uncovered), method, len(graph.operators), liveness(graph, VIEWS))
 
 

@@ -181,6 +181,7 @@ def test_the_network_of_deeplites_tests(tmp_path: Path) -> None:
     table = counted(tmp_path, keras.Sequential(model), (1, 32, 32, 3))
     assert (table.params, table.macs) == (33_985, 1_212_416)
     assert 2 * table.macs == 2_424_832
+    assert table.inclusive().rows[0].params == table.params
     dense = next(row for row in table.rows if row.type == "FULLY_CONNECTED")
     assert (dense.macs, dense.flops) == (32_768, 65_536 + 1)
     assert max(row.output_bytes or 0 for row in table.rows) == 32 * 32 * 32 * 4  # twice that is its "memory footprint"
