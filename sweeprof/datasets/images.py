@@ -179,6 +179,10 @@ class Images(PictureSource):
         """Return the pictures."""
         return [path for path, _ in self.records(name)]
 
+    def numbering(self, name: SplitName) -> object:
+        """Return the names of the classes, those of other parts among them."""
+        return classes_of(self, str(self._path), name)
+
     def records(self, name: SplitName) -> list[tuple[Path, int]]:
         """Return the pictures of a split with the numbers of their classes, by class and name.
 
@@ -223,17 +227,8 @@ def labelled_files(
     Raises:
         DatasetError: there are no folders of classes, or no files in them.
     """
-    whole = source.path_of(path, name)
-    root = _part(source, whole, name)
-    if not root.is_dir():
-        raise DatasetError(f"{root} is not a folder, and was to be the split {name!r}")
-    classes = {folder.name for folder in _folders(root)}
-    if root != whole:  # numbers must not depend on the part: all parts have the same classes
-        for part in _folders(whole):
-            classes |= {folder.name for folder in _folders(part)}
-    if not classes:
-        raise DatasetError(f"{root} has no folders: one is needed for each class")
-    numbers = {label: number for number, label in enumerate(sorted(classes))}
+    numbers = {label: number for number, label in enumerate(classes_of(source, path, name))}
+    root = _part(source, source.path_of(path, name), name)
     found = []
     for folder in _folders(root):
         for file in sorted(folder.rglob("*")):
@@ -244,6 +239,25 @@ def labelled_files(
     if not found:
         raise DatasetError(f"{root} has no {noun} in the folders of its classes ({', '.join(suffixes)})")
     return found
+
+
+def classes_of(source: Source, path: str, name: SplitName) -> list[str]:
+    """Return the names of the classes in the order of their numbers.
+
+    Raises:
+        DatasetError: there are no folders of classes.
+    """
+    whole = source.path_of(path, name)
+    root = _part(source, whole, name)
+    if not root.is_dir():
+        raise DatasetError(f"{root} is not a folder, and was to be the split {name!r}")
+    classes = {folder.name for folder in _folders(root)}
+    if root != whole:  # numbers must not depend on the part: all parts have the same classes
+        for part in _folders(whole):
+            classes |= {folder.name for folder in _folders(part)}
+    if not classes:
+        raise DatasetError(f"{root} has no folders: one is needed for each class")
+    return sorted(classes)
 
 
 def _folders(path: Path) -> list[Path]:
@@ -328,6 +342,10 @@ class Audio(Source):
         if self._processor is not None:
             found.append(user_path(self._processor) / "preprocessor_config.json")
         return found
+
+    def numbering(self, name: SplitName) -> object:
+        """Return the names of the classes, those of other parts among them."""
+        return classes_of(self, str(self._path), name)
 
     def records(self, name: SplitName) -> list[tuple[Path, int]]:
         """Return the files of a split with the numbers of their classes; raises :class:`DatasetError` if there are none."""

@@ -202,6 +202,10 @@ class Source(ABC):
         """Return the files that are read; when one changes, the samples are decoded again."""
         return ()
 
+    def numbering(self, name: SplitName) -> object:
+        """Return what decides the numbers of classes beyond :meth:`files`; when it changes, the samples are decoded again."""
+        return None
+
     def padding(self) -> Pad | None:
         """Return how samples of different lengths are padded if ``dataset.collate`` does not say it; None: they are an error."""
         return None
@@ -332,7 +336,7 @@ class Source(ABC):
 
     def _key(self, name: SplitName) -> str:
         """Return what identifies the samples: the arguments, the files and the versions of what decodes them."""
-        found: list[object] = [FORMAT, self._config_key(name)]
+        found: list[object] = [FORMAT, self._config_key(name), self.numbering(name)]
         for package in ("sweeprof", *self.packages):
             try:
                 found.append(version(package))

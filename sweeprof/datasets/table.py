@@ -60,6 +60,14 @@ class Table(Source):
         """Return the file."""
         return [self.path_of(str(self._path), name)]
 
+    def numbering(self, name: SplitName) -> object:
+        """Return the size and time of the other split's file, whose texts are numbered, too."""
+        other = self.path_of(str(self._path), "train" if name == "test" else "test")
+        if not other.is_file() or not (self._targets or self._categories):
+            return None
+        status = other.stat()
+        return [str(other), status.st_size, status.st_mtime_ns]
+
     def records(self, name: SplitName) -> list[tuple[SplitName, int]]:
         """Return the numbers of the rows.
 

@@ -150,6 +150,20 @@ def test_parts_of_a_folder_have_the_same_classes(tmp_path: Path) -> None:
     assert read(Images(path=str(folder)), "train").targets.tolist() == [0, 1]
 
 
+def test_a_class_that_another_part_gets_changes_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The samples of a later run are decoded again, although none of their own files has changed."""
+    folder = write_images(tmp_path / "p", {"train/b/1.png": (4, 4), "val/b/2.png": (4, 4)})
+    (tmp_path / "test.csv").write_text("width,kind\n1,cat\n")
+    (tmp_path / "train.csv").write_text("width,kind\n2,cat\n")
+    images = Images(path=str(folder))
+    table = Table(path=str(tmp_path / "{split}.csv"), targets="kind")
+    assert (read(images).targets.tolist(), read(table).targets.tolist()) == ([0], [0])
+    write_images(folder, {"train/a/1.png": (4, 4)})
+    (tmp_path / "train.csv").write_text("width,kind\n2,cat\n3,ant\n")
+    monkeypatch.setenv("SWEEPROF_DATA_RUN", "a later one")
+    assert (read(images).targets.tolist(), read(table).targets.tolist()) == ([1], [1])
+
+
 def test_a_table_of_numbers_and_texts(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("width,height,kind\n1,2.5,cat\n3,4.5,dog\n")
     (tmp_path / "train.csv").write_text("width,height,kind\n5,6.5,ant\n")
