@@ -34,7 +34,7 @@ from sweeprof.passes.quality import (
     compared_outputs,
     first_target,
     incomparable,
-    main_output,
+    main_name,
     pairs_of_outputs,
 )
 from sweeprof.paths import user_path
@@ -385,10 +385,13 @@ class QualityScore:
     def _chosen(self, outputs: Mapping[str, Array], targets: Any) -> tuple[Any, Any]:
         """Return the selected outputs and targets of a batch in the form that the metric takes."""
         chosen: Any
+        name = self.output or ""
         if self.output == ALL:
             chosen = _all_of(outputs)
         elif self.output is None or "" in outputs:  # the only output may have no name
-            chosen = main_output(compared_outputs(outputs))
+            compared = compared_outputs(outputs)
+            name = main_name(compared)
+            chosen = compared[name]
         elif self.output in outputs:
             chosen = outputs[self.output]
         else:
@@ -396,7 +399,7 @@ class QualityScore:
             raise UserError([choice_problem(f"quality.{self.name}.output", self.output, "output of the model", known)])
         given = targets
         if targets is not None and self.target is None:
-            given = first_target(targets)
+            given = first_target(targets, name)
         elif targets is not None and self.target != ALL:
             named = named_leaves(targets)
             if self.target not in named:

@@ -553,7 +553,12 @@ def compared_outputs(outputs: Mapping[str, Array]) -> Mapping[str, HostArray]:
 
 def main_output(outputs: Mapping[str, Array]) -> Array:
     """Return the output that is evaluated: the one called ``logits``, otherwise the first."""
-    return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()))
+    return outputs[main_name(outputs)]
+
+
+def main_name(outputs: Mapping[str, Array]) -> str:
+    """Return the name of the output that is evaluated."""
+    return "logits" if "logits" in outputs else next(iter(outputs))
 
 
 def pairs_of_outputs(own: Quality, base: Quality) -> list[tuple[str, HostArray, HostArray]]:
@@ -617,8 +622,11 @@ def run(session: Session, _: Backend) -> Quality:
             with model.stepping(model.put(inputs)) as step:
                 answers = model.host_outputs(step())
             answered = clock.now()
-            targets = None if labels is None else host_targets(labels)
-            tally.add(answers, None if targets is None else first_target(targets))
+            targets = first = None
+            if labels is not None:
+                targets = host_targets(labels)
+                first = first_target(targets, main_name(compared_outputs(named(answers))))
+            tally.add(answers, first)
             for score in scores:
                 score.add(named(answers), targets)
             scoring += clock.now() - answered
@@ -648,9 +656,19 @@ def host_targets(targets: Any) -> Any:
     return array
 
 
-def first_target(targets: Any) -> Array:
-    """Return the targets that are evaluated: of several arrays the first; an empty array if none has a number for each sample."""
-    first: Array = next(iter(named_leaves(targets).values()), np.empty(0))
+def first_target(targets: Any, output: str) -> Array:
+    """Return the targets that an output is evaluated against: in a mapping those of its name, otherwise the first array.
+
+    An empty array is returned if none has a number for each sample.
+
+    Args:
+        targets: as :func:`host_targets` returns them.
+        output: the name of the output.
+    """
+    found = named_leaves(targets)
+    first: Array = next(iter(found.values()), np.empty(0))
+    if isinstance(targets, Mapping) and output in found:
+        first = found[output]
     return np.empty(0) if isinstance(targets, list) or first.dtype.kind not in "biufc" else first
 
 

@@ -203,6 +203,23 @@ def test_which_target() -> None:
     assert all(text in found["reason"] for text in ("quality.one.target", "'right'"))
 
 
+class TwoHeads(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"main": x, "aux": -x}
+
+
+def test_an_output_goes_with_the_target_of_its_name() -> None:
+    """In whatever order the targets come; without a target of the name it goes with the first."""
+    x = torch.tensor(LOGITS)
+    main, aux = x.argmax(1), (-x).argmax(1)
+    quality = {"aux": {**SHARE_RIGHT, "output": "aux"}, "own": SHARE_RIGHT}
+    for targets in ({"main": main, "aux": aux}, {"aux": aux, "main": main}):
+        profiler = Profiler(TwoHeads(), data=[(x, targets)], quality=quality)
+        assert [profiler.compute(f"quality/{name}").value for name in ("accuracy", "aux", "own")] == [1, 1, 1]
+    profiler = Profiler(TwoHeads(), data=[(x, {"labels": main, "aux": aux})])
+    assert profiler.compute("quality/accuracy").value == 1
+
+
 def test_a_function_gets_all_outputs_and_targets_by_name() -> None:
     node = {"_target_": f"{HERE}.all_named", "output": "all", "target": "all"}
     outputs = {"logits": LOGITS, "ids": CLASSES, "loss": np.float32(2).reshape(())}
