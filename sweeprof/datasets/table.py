@@ -96,7 +96,7 @@ class Table(Source):
             for part in both:
                 values = part[column]
                 # As rows have them: without the missing ones, whole numbers would have another type.
-                found.update(map(str, values.to_numpy()[values.notna().to_numpy()]))
+                found.update(map(_text, values.to_numpy()[values.notna().to_numpy()]))
             self._classes[column] = {value: number for number, value in enumerate(sorted(found))}
         self._rows[name] = {column: table[column].to_numpy() for column in columns}
         return [(name, row) for row in range(len(table))]
@@ -134,7 +134,7 @@ class Table(Source):
             if np.ndim(value) == 0 and pandas.isna(value):
                 raise DatasetError(f"{place} has no value in column {column!r}")
             if column in self._classes:
-                value = self._classes[column][str(value)]
+                value = self._classes[column][_text(value)]
             elif isinstance(value, str):  # a column with a single word has texts only
                 try:
                     value = float(value)
@@ -144,6 +144,13 @@ class Table(Source):
             numbers.append(value)
         array = np.asarray(numbers[0]) if len(numbers) == 1 else np.asarray(numbers)
         return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def _text(value: Any) -> str:
+    """Return the name of a category; a whole number has one name, also where missing values make a column floating-point."""
+    if isinstance(value, float | np.floating) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def _has_numbers(values: npt.NDArray[Any]) -> bool:

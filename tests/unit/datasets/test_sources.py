@@ -186,6 +186,13 @@ def test_categories_that_are_whole_numbers_may_be_missing_elsewhere(tmp_path: Pa
     assert both.inputs[:, 0].tolist() == [0, 1]
 
 
+def test_categories_have_the_same_numbers_where_the_other_split_misses_one(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("kind,age\n1,30\n2,40\n")
+    (tmp_path / "train.csv").write_text("kind,age\n1,50\n2,60\n,70\n")
+    table = Table(path=str(tmp_path / "{split}.csv"), categories=["kind"], limit=2)
+    assert read(table).inputs[:, 0].tolist() == read(table, "train").inputs[:, 0].tolist() == [0, 1]
+
+
 def test_the_targets_of_each_split_have_their_own_classes(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("a,y\n1,cat\n2,dog\n")
     (tmp_path / "train.csv").write_text("a,y\n1,0.5\n2,0.25\n")
