@@ -101,12 +101,12 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
         for constants, masks in _ATTEMPTS:
             try:
                 given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
-                copied = copied_to_meta(module).train()
-                forward = _forward(copied, given, formulas, constants)
+                forward = _forward(copied_to_meta(module).train(), given, formulas, constants)
                 had_compiler = has_compiler()
-                counted = seen_whole("counting", partial(_counted, copied, given, formulas, constants, masks))
+                count = partial(_counted, module, given, formulas, constants, masks)
+                counted = seen_whole("counting", count)
                 if has_compiler() != had_compiler:
-                    counted = _counted(copied_to_meta(module).train(), given, formulas, constants, masks)
+                    counted = count()
                 if forward is not None:
                     counted = replace(counted, forward_macs=forward[0], forward_flops=forward[1])
                 return counted
@@ -141,6 +141,8 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
 
 
 def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int, masks: int) -> Training:
+    """Of a copy on meta, of its own: a forward may keep what it computes, and it may be counted again."""
+    module = copied_to_meta(module).train()
     inputs = with_own_state(inputs)
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(paths_of(module), formulas)

@@ -132,9 +132,9 @@ async def gathered(layers: Any, x: torch.Tensor) -> Any:
     return await asyncio.gather(*(asyncio.to_thread(layer, x) for layer in layers))
 
 
-def asked(function: Callable[[], torch.Tensor]) -> torch.Tensor:
+def asked(function: Callable[[], Any]) -> Any:
     """What a function returns in a thread that was started when this file was imported."""
-    answer = Future[torch.Tensor]()
+    answer = Future[Any]()
 
     def run() -> None:
         try:
@@ -206,6 +206,23 @@ def test_operators_that_are_not_seen_leave_no_count(how: str, name: str) -> None
         r"in other threads, which counting cannot follow: aten::\w+ ×\d.* in a thread", figure.reason or ""
     )
     assert profile["params/total"].value == 4 * 16 * 8
+
+
+def keeping_its_first_input(module: Any, x: torch.Tensor) -> Any:
+    """Aligns every further input with the first one, while an earlier thread works on something else."""
+    asked(partial(sum, range(100_000)))
+    if not module.kept:
+        module.kept.append(x)
+        return module.key(x)
+    return module.key(module.align(x - module.kept[0]))
+
+
+def test_a_training_step_that_is_counted_again_is_the_first_one_again() -> None:
+    model = Applied(keeping_its_first_input, key=product(8), align=product(16))
+    model.kept = []  # type: ignore[assignment]
+    counted = seen("training", model, torch.randn(3, 16), mode="training")
+    assert counted.estimated is None
+    assert (counted.forward_macs, counted.backward_macs) == (3 * 16 * 8, 3 * 16 * 8)
 
 
 def test_threads_are_left_as_they_were() -> None:
