@@ -193,14 +193,20 @@ def in_mode(modules: Iterable[torch.nn.Module], *, is_training: bool) -> Iterato
 
     Not by ``train()`` or ``eval()``: what a model does when it is called, merging adapters for example, could not be undone.
     """
-    others = [vars(m) for m in modules if hasattr(m, "training") and m.training != is_training]
+    others = [module for module in modules if hasattr(module, "training") and module.training != is_training]
     try:
-        for attributes in others:
-            attributes["training"] = is_training
+        _set_mode(others, is_training)
         yield
     finally:
-        for attributes in others:
-            attributes["training"] = not is_training
+        _set_mode(others, not is_training)
+
+
+def _set_mode(modules: Iterable[torch.nn.Module], is_training: bool) -> None:
+    for module in modules:
+        if isinstance(module, torch.jit.ScriptModule):
+            module.training = is_training  # its forward reads a flag in C++, which only an assignment reaches
+        else:
+            vars(module)["training"] = is_training
 
 
 @contextmanager

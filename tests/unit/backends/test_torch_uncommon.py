@@ -581,6 +581,35 @@ def test_frozen_modules_have_the_weights_in_their_graph(make: Callable[[Any], An
         assert seen("timing", model, x).samples
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_scripted_module_runs_in_the_mode_of_the_pass() -> None:
+    """Its flag is in C++."""
+    zeros: list[bool] = []
+
+    def noting(module: Any, x: torch.Tensor) -> Any:
+        result = module.inner(x)
+        zeros.append(not result.is_meta and bool((result == 0).any()))
+        return result
+
+    x = torch.rand(16, 8)
+    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout())
+    scripted = torch.jit.script(net)
+    counts = [
+        sweeprof.profile(module, x, ["compute/flops"], progress=False)["compute/flops"] for module in (net, scripted)
+    ]
+    assert counts[0].value == counts[1].value
+    seen("timing", Applied(noting, inner=scripted), x)
+    assert zeros
+    assert not any(zeros)
+    assert [inner.training for inner in scripted.modules()] == [True] * 4
+    scripted.eval()
+    assert torch.equal(scripted(x), scripted(x))
+    seen("timing", Applied(noting, inner=scripted), x, mode="training")
+    assert any(zeros)
+    assert torch.equal(scripted(x), scripted(x))
+    assert bool((scripted.train()(x) == 0).any())
+
+
 def gram(x: torch.Tensor) -> torch.Tensor:
     return x @ x.t()
 
