@@ -23,7 +23,6 @@ from importlib.util import find_spec
 from itertools import chain
 from math import prod
 from typing import Any, TypedDict, TypeGuard, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -91,8 +90,6 @@ MODES: tuple[GradientMode, ...] = (torch.inference_mode, torch.no_grad, torch.en
 need autograd within it. In inference mode some functions of torch return zeros then, and raise nothing."""
 UNTIED_MODES: tuple[GradientMode, ...] = (without_autograd, torch.no_grad, torch.enable_grad)
 """The same for a forward whose module may keep what it computes."""
-_KNOWN: WeakKeyDictionary[torch.nn.Module, GradientMode] = WeakKeyDictionary()
-"""The mode in which a module has run."""
 
 
 class AutogradWatch:
@@ -139,13 +136,15 @@ def further_modes(
 
 
 @contextmanager
-def inference(module: torch.nn.Module, forward: Callable[[], object]) -> Iterator[Callable[[], Any]]:
+def inference(model: TorchModel, batch: Inputs) -> Iterator[Callable[[], Any]]:
     """Yield a function that runs a forward of inference and returns what it returned, completely computed.
 
-    The first step finds the mode, and is run again in another one if it switches autograd on.
+    The first step finds the mode, and is run again in another one if it switches autograd on. Forwards of further batches of the
+    same model begin in the mode of the one before.
     """
+    forward = model.forward_of(batch)
     with ExitStack() as surrounding:
-        modes: Sequence[GradientMode] = MODES[MODES.index(_KNOWN.get(module, torch.inference_mode)) :]
+        modes: Sequence[GradientMode] = model.modes
         surrounding.enter_context(modes[0]())
         run_step: Callable[[], object] | None = None
 
@@ -155,7 +154,7 @@ def inference(module: torch.nn.Module, forward: Callable[[], object]) -> Iterato
                 watch = AutogradWatch()
                 try:
                     # What is compiled would keep the functions by which autograd is watched.
-                    with nullcontext() if is_compiled(module) else watch:
+                    with nullcontext() if is_compiled(model.native) else watch:
                         outputs = finished(forward())
                     further = further_modes(modes, watch, None)
                 except Exception as error:
@@ -163,7 +162,7 @@ def inference(module: torch.nn.Module, forward: Callable[[], object]) -> Iterato
                     if not further:
                         raise
                 if not further:
-                    _KNOWN[module], run_step = modes[0], forward
+                    model.modes[:], run_step = modes, forward
                     return outputs
                 outputs, modes = None, further
                 surrounding.close()
@@ -503,6 +502,8 @@ class TorchModel(LoadedModel):
     variant: TorchVariant = AS_IT_IS
     graphs_before: int = 0
     """Graphs that ``torch.compile`` had captured in this process before the model was loaded."""
+    modes: list[GradientMode] = field(default_factory=lambda: list(MODES))
+    """The mode in which its forward has run, and those after it; before it has run, all."""
 
     @property
     def compiles(self) -> bool:
@@ -526,7 +527,7 @@ class TorchModel(LoadedModel):
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
-        with inference(self.native, self.forward_of(batch)) as forward:
+        with inference(self, batch) as forward:
             yield synchronised(forward, self.device)
 
     def forward_of(self, batch: Inputs) -> Callable[[], object]:

@@ -398,5 +398,5 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
         with torch.inference_mode():
             yield Steps(model.device, own_generation(model, work.batch, work.generation))
         return
-    with inference(model.native, model.forward_of(work.batch)) as forward:
+    with inference(model, work.batch) as forward:
         yield Steps(model.device, forward)

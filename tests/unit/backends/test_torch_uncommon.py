@@ -425,6 +425,22 @@ def test_a_model_that_takes_no_gradients_runs_in_inference_mode() -> None:
     assert all(modes)
 
 
+def test_a_forward_that_takes_gradients_leaves_the_next_one_in_inference_mode() -> None:
+    modes: list[bool] = []
+    model, x = nn.Linear(4, 4).eval(), torch.randn(2, 4)
+    model.register_forward_pre_hook(lambda *_: modes.append(torch.is_inference_mode_enabled()))
+
+    def forces(model: Any, x: torch.Tensor) -> Any:
+        return torch.autograd.grad(model(x.clone().requires_grad_()).sum(), model.weight)
+
+    sweeprof.profile(model, x, ["latency/forward"], protocol=QUICK, progress=False, forward=forces)
+    assert not modes[-1]
+    modes.clear()
+    seen("timing", model, x)
+    assert modes
+    assert all(modes)
+
+
 # Objects among the inputs
 
 
