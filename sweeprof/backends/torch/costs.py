@@ -821,7 +821,7 @@ FREE = frozenset(
     _nested_get_lengths _nested_get_offsets _nested_get_ragged_idx _nested_get_min_seqlen _nested_get_max_seqlen
     _nested_get_jagged_dummy _chunk_cat _stack block_diag as_strided_scatter _lazy_clone _unique unique_dim
     unique_dim_consecutive empty_permuted range _foreach_copy _foreach_zero _foreach_clone to_padded_tensor
-    _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward
+    _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward _efficientzerotensor
     """.split()
 )
 """Names within ``aten`` of operators that move, choose, compare or make data; views, and what works in place, need no name."""

@@ -46,7 +46,6 @@ from sweeprof.backends.torch.private import (
     SWITCHES_OF_AUTOGRAD,
     OpOverload,
     below_autograd,
-    core,
     find_compiler,
     graphs_made,
     is_graph_break,
@@ -97,16 +96,16 @@ class AutogradWatch:
 
     def __init__(self) -> None:
         self.was_switched_on = False
-        self._before: dict[str, Any] = {}
+        self._before: list[Any] = []
 
     def __enter__(self) -> None:
-        self._before = {name: attribute(core, name) for name in SWITCHES_OF_AUTOGRAD}
-        for name, switch in self._before.items():
-            setattr(core, name, self._noting(switch))
+        self._before = [attribute(owner, name) for owner, name in SWITCHES_OF_AUTOGRAD]
+        for (owner, name), switch in zip(SWITCHES_OF_AUTOGRAD, self._before, strict=True):
+            setattr(owner, name, self._noting(switch))
 
     def __exit__(self, *error: object) -> None:
-        for name, switch in self._before.items():
-            setattr(core, name, switch)
+        for (owner, name), switch in zip(SWITCHES_OF_AUTOGRAD, self._before, strict=True):
+            setattr(owner, name, switch)
 
     def _noting(self, switch: Callable[..., Any]) -> Callable[..., Any]:
         def noting(*args: Any) -> Any:

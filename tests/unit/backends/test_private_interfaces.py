@@ -17,6 +17,7 @@ import keras
 import pytest
 import tensorflow as tf
 import torch
+from torch._functorch import predispatch
 from torch.nn.attention import flex_attention
 
 from sweeprof.backends import attribute, interface
@@ -35,6 +36,7 @@ OF_OBJECTS: list[tuple[object, tuple[str, ...]]] = [
     (torch.ops.aten.add.Tensor, ("_can_decompose", "_schema")),
     (flex_attention, ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device")),
     (torch._C, ("_set_grad_enabled", "_enter_dual_level")),
+    (predispatch, ("_enter_dual_level_impl",)),
 ]
 """Objects from which the backend for PyTorch reads private attributes."""
 

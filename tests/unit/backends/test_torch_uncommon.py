@@ -22,7 +22,9 @@ from typing import Any, get_type_hints
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 import sweeprof
 from support.torch_modules import Applied
@@ -399,6 +401,34 @@ GRADIENTS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "functional": lambda energy, x: torch.autograd.functional.vjp(energy, x)[1],  # type: ignore[no-untyped-call]
     "torch.func": lambda energy, x: torch.func.grad(energy)(x),
 }
+
+
+def tangent(module: Any, x: torch.Tensor) -> Any:
+    """How the outputs change along the inputs, by forward-mode differentiation."""
+    ad: Any = forward_ad
+    with ad.dual_level():
+        return ad.unpack_dual(module.layers(ad.make_dual(x, x))).tangent
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch scripts formulas of its own
+@pytest.mark.filterwarnings("ignore::sweeprof.UncountedWarning")  # the sum of biases' tangents, which are zero
+@pytest.mark.parametrize("take", [tangent, lambda module, x: torch.func.jvp(module.layers, (x,), (x,))[1]])
+def test_a_forward_that_takes_tangents(take: Any) -> None:
+    """Of each product: itself, its tangent by the inputs, and by the weights, which is multiplied though it is zero."""
+    results: list[object] = []
+
+    def noting(module: Any, x: torch.Tensor) -> Any:
+        results.append(take(module, x))
+        return results[-1]
+
+    model, x = Applied(noting, layers=nn.Sequential(product(8), nn.Tanh(), nn.Linear(8, 2))), torch.randn(4, 16)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(x)
+    assert macs(model, x) == counter.get_total_flops() // 2
+    results.clear()
+    for name in PASSES:
+        seen(name, model, x)
+        assert isinstance(results[-1], torch.Tensor)
 
 
 @pytest.mark.parametrize("how", GRADIENTS)
