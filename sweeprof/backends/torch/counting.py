@@ -33,6 +33,7 @@ from sweeprof.backends.torch.callsites import (
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
     MOST_CONSTANT_ELEMENTS,
+    AutocastOnShapes,
     CountingMode,
     NotOnShapes,
     apart_from_others,
@@ -41,6 +42,7 @@ from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.model import (
     MODES,
     UNTIED_MODES,
+    AutocastWatch,
     AutogradWatch,
     GradientMode,
     as_shapes,
@@ -351,6 +353,7 @@ def _row(
 
 ON_SHAPES = "shapes"
 FOR_REAL = "real forward"
+_BY_DEVICE = "autocast chooses data types by the device of a tensor"
 _FLEX_ATTENTION = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_device": lambda *_: None}
 """Settings of torch's flex attention while it is counted: no warning that it is not compiled, and the meta device is allowed."""
 
@@ -404,16 +407,19 @@ def count_layers(
 ) -> LayerTable:
     """The layers of ``module`` for one step on ``inputs``, in the mode the module is in; it is left as it was found.
 
-    First over shapes; then, for a forward that asks for values, for real. A module on the meta device has none: there, control
-    flow that depends on values is listed as uncovered, and where the forward does not run at all, the table has the parameters
-    and buffers of every layer, and ``LayerTable.uncounted`` says why it has nothing else.
+    First over shapes; then, for a forward that asks for values or runs within autocast, for real. A module on the meta device has
+    no values: there, autocast changes no data type, control flow that depends on values is listed as uncovered, and where the
+    forward does not run at all, the table has the parameters and buffers of every layer, and ``LayerTable.uncounted`` says why it
+    has nothing else.
 
     Raises:
         Exception: whatever the module raised in the real forward.
     """
     with without_collection(), apart_from_others():
+        device = device_of(module)
+        is_on_meta = device is not None and device.type == "meta"
         try:
-            return _over_shapes(module, inputs, formulas, recorders)
+            return _over_shapes(module, inputs, formulas, recorders, allows_autocast=is_on_meta)
         except NotOnShapes as error:
             reason = str(error)
         module = materialised(uncompiled(module), inputs)
@@ -429,7 +435,12 @@ def count_layers(
 
 
 def _over_shapes(
-    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, recorders: list[GraphRecorder] | None = None
+    module: torch.nn.Module,
+    inputs: Inputs,
+    formulas: Formulas,
+    recorders: list[GraphRecorder] | None = None,
+    *,
+    allows_autocast: bool = False,
 ) -> LayerTable:
     """The layers as counted over shapes.
 
@@ -439,7 +450,8 @@ def _over_shapes(
     caller has on meta, with zeros in their place.
 
     Raises:
-        NotOnShapes: the forward raised something each time; the message is that of the first.
+        NotOnShapes: the forward raised something each time; the message is that of the first. As AutocastOnShapes: it runs within
+            autocast, which is not allowed.
     """
     module = uncompiled(module)
     module = materialised(module, inputs)
@@ -455,10 +467,18 @@ def _over_shapes(
             given = as_shapes(inputs, device, attempt.zeros) if attempt.constants else on_device(inputs, "meta")
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
                 return count_forward(
-                    counted, given, formulas, attempt.method, constants=attempt.constants, recorders=recorders
+                    counted,
+                    given,
+                    formulas,
+                    attempt.method,
+                    constants=attempt.constants,
+                    recorders=recorders,
+                    allows_autocast=allows_autocast,
                 )
         except FormulaFailed as failed:
             raise failed.error from None
+        except AutocastOnShapes:
+            raise
         except Exception as error:  # a forward may raise anything when it meets a meta tensor
             first = first or error
     assert first is not None
@@ -512,7 +532,9 @@ def _without_values(
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
         given = as_shapes(inputs, None)
-        return count_forward(module, given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
+        return count_forward(
+            module, given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders, allows_autocast=True
+        )
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -551,12 +573,17 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
     recorders: list[GraphRecorder] | None = None,
+    allows_autocast: bool = False,
 ) -> LayerTable:
     """The layers as one forward is counted, in the first of ``modes`` in which it runs as it does for its users.
 
     Of a forward that runs operators where they are not seen, the weights.
 
+    Args:
+        allows_autocast: count over shapes without autocast, and say so as the method.
+
     Raises:
+        AutocastOnShapes: the forward runs within autocast, and is not run for real.
         Exception: whatever the forward raised.
     """
     on_shapes = not method.startswith(FOR_REAL)
@@ -579,9 +606,9 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
             restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=tensors)
             following = mode.following_threads(tried[0])
             outputs = None
-            watch = AutogradWatch()
+            watch, autocast = AutogradWatch(), AutocastWatch()
             try:
-                with restored, tried[0](), watch, slow_paths(), sites.tracking(), following, mode:
+                with restored, tried[0](), watch, autocast, slow_paths(), sites.tracking(), following, mode:
                     outputs = finished(called.call(module))
                 further = further_modes(tried, watch, None)
             except FormulaFailed:
@@ -590,6 +617,9 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
                 further = further_modes(tried, watch, error)
                 if not further:
                     raise
+            without_autocast = on_shapes and autocast.was_on
+            if without_autocast and not allows_autocast:
+                raise AutocastOnShapes(_BY_DEVICE)
             if not further and has_compiler() == had_compiler:
                 break
             tried = further or tried
@@ -600,7 +630,7 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
         return LayerTable(
             rows=rows_of(sites),
             uncovered=sites.uncovered,
-            method=method,
+            method=f"{method}, without autocast: {_BY_DEVICE}" if without_autocast else method,
             operator_calls=mode.operator_calls,
             liveness=live.result(sum(stored_size(tensor)[1] for tensor in given)),
             excluded=outermost(sites.excluded),

@@ -688,6 +688,10 @@ class NotOnShapes(Exception):
     """The forward needs values, which shapes do not have."""
 
 
+class AutocastOnShapes(NotOnShapes):
+    """The forward runs within autocast, which leaves tensors on the meta device as they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Operator:
     """Properties of an operator overload, looked up once."""

@@ -115,6 +115,29 @@ class AutogradWatch:
         return noting
 
 
+class AutocastWatch:
+    """Within it, notes whether autocast is on, or is switched on."""
+
+    def __init__(self) -> None:
+        self.was_on = False
+        self._switch: Any = None
+
+    def __enter__(self) -> None:
+        accelerator = known_accelerator()
+        for kind in ("cpu", None if accelerator is None else accelerator.type):
+            if kind is not None and torch.amp.is_autocast_available(kind):
+                self.was_on |= torch.is_autocast_enabled(kind)
+        self._switch = torch.set_autocast_enabled
+        setattr(torch, "set_autocast_enabled", self._noting)  # noqa: B010  # a function is not assigned to
+
+    def __exit__(self, *error: object) -> None:
+        setattr(torch, "set_autocast_enabled", self._switch)  # noqa: B010
+
+    def _noting(self, *args: Any, **kwargs: Any) -> Any:
+        self.was_on |= True in (*args, *kwargs.values())
+        return self._switch(*args, **kwargs)
+
+
 def further_modes(
     modes: Sequence[GradientMode], watch: AutogradWatch, error: Exception | None
 ) -> Sequence[GradientMode]:

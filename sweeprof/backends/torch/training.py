@@ -132,7 +132,9 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            table = count_forward(module, inputs, formulas, ON_SHAPES, UNTIED_MODES, constants=constants)
+            table = count_forward(
+                module, inputs, formulas, ON_SHAPES, UNTIED_MODES, constants=constants, allows_autocast=True
+            )
         except Exception:  # a forward may raise anything
             return None
     if table.uncounted is not None:

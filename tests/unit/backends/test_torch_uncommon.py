@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial, wraps
 from itertools import count
 from multiprocessing.pool import ThreadPool
@@ -469,6 +470,48 @@ def test_a_forward_that_takes_gradients_leaves_the_next_one_in_inference_mode() 
     seen("timing", model, x)
     assert modes
     assert all(modes)
+
+
+# Autocast
+
+
+class Autocast(nn.Linear):
+    def __init__(self, is_enabled: bool) -> None:
+        super().__init__(16, 8)
+        self.is_enabled = is_enabled
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.is_enabled):
+            return super().forward(x)
+
+
+BY_DEVICE = "autocast chooses data types by the device of a tensor"
+
+
+@pytest.mark.parametrize(
+    ("make", "around", "dtype", "method"),
+    [
+        (lambda: Autocast(True), None, "bfloat16", f"real forward: {BY_DEVICE}"),
+        (lambda: Autocast(False), None, "float32", "shapes"),
+        (lambda: Autocast(False), True, "float32", f"real forward: {BY_DEVICE}"),
+        (lambda: nn.Linear(16, 8), True, "bfloat16", f"real forward: {BY_DEVICE}"),
+        (lambda: nn.Linear(16, 8), False, "float32", "shapes"),
+        (lambda: Autocast(True).to("meta"), None, "float32", f"shapes, without autocast: {BY_DEVICE}"),
+        (lambda: nn.Linear(16, 8, device="meta"), True, "float32", f"shapes, without autocast: {BY_DEVICE}"),
+    ],
+)
+def test_autocast_is_counted_as_it_runs(
+    make: Callable[[], nn.Module], around: bool | None, dtype: str, method: str
+) -> None:
+    switch = torch.set_autocast_enabled
+    with nullcontext() if around is None else torch.autocast("cpu", torch.bfloat16, enabled=around):
+        profile = sweeprof.profile(make(), (3, 16), ["compute/macs", "memory/act_sum_bytes"], progress=False)
+    assert torch.set_autocast_enabled is switch
+    assert profile["compute/macs"].value == 3 * 16 * 8
+    assert profile["memory/act_sum_bytes"].value == 3 * 8 * (2 if dtype == "bfloat16" else 4)
+    layers = profile.layers
+    assert layers.method == method
+    assert layers.rows[0].output_dtypes == (dtype,)
 
 
 # Objects among the inputs
