@@ -216,12 +216,13 @@ class Backend:
         """Return the device of a caller's model, e.g. ``cuda:0`` or, without weights, ``meta``."""
         return "cpu"
 
-    def borrowed(self, model: Any, is_trained: bool = False) -> AbstractContextManager[None]:
+    def borrowed(self, model: Any, is_run: bool = False, is_trained: bool = False) -> AbstractContextManager[None]:
         """Within it a caller's model is in inference mode; afterwards it is as it was, whatever was done to it.
 
         Args:
             model: the caller's.
-            is_trained: whether an optimizer will write to its parameters.
+            is_run: whether it is called for real, when its forward may write to its parameters.
+            is_trained: whether an optimizer will write to them then.
         """
         return nullcontext()
 

@@ -358,13 +358,13 @@ class Session(ABC):
         return None
 
     @abstractmethod
-    def described(self) -> AbstractContextManager[Built]:
-        """Within the context: what builds the model, to be analysed on shapes."""
+    def described(self, is_run: bool = False) -> AbstractContextManager[Built]:
+        """Within the context: what builds the model, to be analysed on shapes, or with ``is_run`` to be called for real."""
 
     @contextmanager
     def loaded(self) -> Iterator[LoadedModel]:
         """Within the context: the model on its device, ready to step."""
-        with self.described() as (build, channel_axis):
+        with self.described(is_run=True) as (build, channel_axis):
             with self.timed("build"):
                 model = self.backend.load(build, self.device_name(), channel_axis)
             try:

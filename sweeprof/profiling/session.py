@@ -210,7 +210,7 @@ class BuiltSession(Session):
         self._checked.add(name)
         return split
 
-    def described(self) -> AbstractContextManager[Built]:
+    def described(self, is_run: bool = False) -> AbstractContextManager[Built]:
         return nullcontext((self.build, channel_axis_of(self.dataset)))
 
     def configured_settings(self) -> Mapping[str, object]:
@@ -345,8 +345,8 @@ class LiveSession(Session):
         return arguments
 
     @contextmanager
-    def described(self) -> Iterator[Built]:
-        with self.backend.borrowed(self.model, is_trained=self.mode == "training"):
+    def described(self, is_run: bool = False) -> Iterator[Built]:
+        with self.backend.borrowed(self.model, is_run, is_trained=self.mode == "training"):
             yield lambda: self.model, None
 
     @contextmanager

@@ -133,7 +133,7 @@ class TensorflowBackend(KerasBackend):
         variables = list(getattr(model, "variables", ()))
         return sweeprof_name(native(variables[0]).device) if variables else "cpu"
 
-    def borrowed(self, model: object, is_trained: bool = False) -> AbstractContextManager[None]:
+    def borrowed(self, model: object, is_run: bool = False, is_trained: bool = False) -> AbstractContextManager[None]:
         return unchanged(model, is_trained)
 
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.

@@ -42,6 +42,7 @@ from sweeprof.backends.torch.model import (
 )
 from sweeprof.backends.torch.private import graphs_made, inductor_settings
 from sweeprof.backends.torch.state import (
+    attributes_of,
     in_mode,
     known_accelerator,
     modules_of,
@@ -214,16 +215,19 @@ class TorchBackend(Backend):
         return input_dtype(model)
 
     @contextmanager
-    def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:
+    def borrowed(self, model: torch.nn.Module, is_run: bool = False, is_trained: bool = False) -> Iterator[None]:
         modules = modules_of(model)
         tensors = tensors_among(modules)
         # On the meta device nothing is run, and the model stays as it is.
         is_converted = self.precision is not None or self.channels_last
         may_change_values = is_converted or not all(tensor.is_meta for tensor in tensors)
+        kept: AbstractContextManager[None] = nullcontext()
+        if is_run:
+            kept = parameters_kept(model, is_trained)
         with (
             in_mode(modules, is_training=False),
-            unchanged(model, values=may_change_values, modules=modules, tensors=tensors),
-            parameters_kept(model) if is_trained else nullcontext(),
+            unchanged(model, values=may_change_values, attributes=attributes_of(model, modules), tensors=tensors),
+            kept,
         ):
             yield
 

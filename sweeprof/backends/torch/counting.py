@@ -60,10 +60,12 @@ from sweeprof.backends.torch.state import (
     MASK,
     ORIGINAL,
     UnseenOperators,
+    attributes_of,
     children_of,
     frozen_weights,
     is_training,
     modules_of,
+    parameters_kept,
     seen_whole,
     tensors_among,
     unchanged,
@@ -587,8 +589,12 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
         Exception: whatever the forward raised.
     """
     on_shapes = not method.startswith(FOR_REAL)
-    tensors = tensors_among(modules_of(module))
-    protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
+    modules = modules_of(module)
+    tensors = tensors_among(modules)
+    attributes = attributes_of(module, modules)
+    protected = []
+    if on_shapes:
+        protected = [tensor for tensor in (*tensors, *attributes.further_tensors) if not tensor.is_meta]
 
     def count() -> LayerTable:
         tried = modes or (MODES if on_shapes else UNTIED_MODES)
@@ -603,12 +609,13 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
             )
             recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
             mode.recorder = recorder
-            restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=tensors)
+            restored = unchanged(module, values=not on_shapes, attributes=attributes, tensors=tensors)
+            written = nullcontext() if on_shapes else parameters_kept(module, is_trained=False)
             following = mode.following_threads(tried[0])
             outputs = None
             watch, autocast = AutogradWatch(), AutocastWatch()
             try:
-                with restored, tried[0](), watch, autocast, slow_paths(), sites.tracking(), following, mode:
+                with restored, written, tried[0](), watch, autocast, slow_paths(), sites.tracking(), following, mode:
                     outputs = finished(called.call(module))
                 further = further_modes(tried, watch, None)
             except FormulaFailed:

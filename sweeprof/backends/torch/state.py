@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import threading
 import time
 from collections import Counter, OrderedDict, deque
@@ -10,17 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing.dummy import DummyProcess
 from multiprocessing.pool import ThreadPool
 from operator import attrgetter, is_
 from threading import Thread
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from sweeprof.backends.torch.private import (
     OpOverload,
@@ -33,7 +35,8 @@ from sweeprof.errors import Unsupported
 
 ORIGINAL, MASK = "_orig", "_mask"
 """The ends of the names by which ``torch.nn.utils.prune`` registers a parameter and its mask."""
-_CONTAINERS: frozenset[Any] = frozenset({dict, OrderedDict, list, set})
+KEPT_BYTES = 1 << 30
+"""Of the parameters, and of the tensors that are neither parameters nor buffers, no more than this is copied to be restored."""
 
 
 @contextmanager
@@ -41,23 +44,22 @@ def unchanged(
     module: torch.nn.Module,
     *,
     values: bool = True,
-    modules: Iterable[torch.nn.Module] | None = None,
+    attributes: Attributes | None = None,
     tensors: Sequence[torch.Tensor] | None = None,
 ) -> Iterator[None]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
-    Restored: mode, attributes, hooks and what they hold, which tensors are its parameters and buffers, which of them want
-    gradients, and the state of the random generators.
+    Restored: mode, attributes and what they hold (see :class:`Attributes`), which tensors are its parameters and buffers, which of
+    them want gradients, and the state of the random generators.
 
     Args:
-        values: their values, device and gradients too, for a model that really runs; buffers are copied to the host for that,
-            parameters are not written to by a forward.
-        modules: itself and every module below it, where the caller knows them already.
-        tensors: their parameters and buffers, likewise.
+        values: their device, which gradients they have, and the values of buffers too, for a model that really runs; buffers are
+            copied to the host for that. The values of parameters are for :func:`parameters_kept`.
+        attributes: what :func:`attributes_of` returns, where the caller has it already.
+        tensors: the parameters and buffers of all modules, likewise.
     """
-    modules = list(modules or modules_of(module))
-    known = _REMEMBERED.get(id(module))
-    attributes = known if known is not None and known.modules == modules else Attributes(modules)
+    attributes = attributes or attributes_of(module, modules_of(module))
+    modules = attributes.modules
     tensors = tensors_among(modules) if tensors is None else tensors
     # Their first forward changes their class, also of those whose weights were loaded, so that none of their tensors is lazy.
     lazy: list[tuple[Any, type]] = [(inner, type(inner)) for inner in modules if isinstance(inner, LazyModuleMixin)]
@@ -67,10 +69,11 @@ def unchanged(
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
     wanting = list(map(_requires_grad, tensors))
     holding = []
-    buffers = []
+    written = attributes.tensors
     if values:
         holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf]
-        buffers = [(b, _on_host(b)) for b in module.buffers() if not is_lazy(b) and not b.is_meta]
+        written = [*written, *(b for b in module.buffers() if not is_lazy(b) and not b.is_meta)]
+    kept = [_Values(tensor) for tensor in written]
     is_outermost = id(module) not in _REMEMBERED
     if is_outermost:
         _REMEMBERED[id(module)] = attributes
@@ -89,9 +92,8 @@ def unchanged(
         if list(map(_requires_grad, tensors)) != wanting:
             for tensor, requires_grad in zip(tensors, wanting, strict=True):
                 tensor.requires_grad_(requires_grad)
-        for buffer, before in buffers:
-            if buffer.layout != torch.strided or not torch.equal(buffer.to(before.device), before):
-                buffer.detach().copy_(before)
+        for tensor_values in kept:
+            tensor_values.restore()
 
 
 def _make_lazy(thing: Any, kind: type) -> None:
@@ -210,16 +212,55 @@ def _set_mode(modules: Iterable[torch.nn.Module], is_training: bool) -> None:
 
 
 @contextmanager
-def parameters_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Give the parameters the values back that they had, after an optimizer has written to them; lazy ones have none."""
-    parameters: list[torch.Tensor] = list(module.parameters())
-    before = [(parameter, _on_host(parameter)) for parameter in parameters if not is_lazy(parameter)]
+def parameters_kept(module: torch.nn.Module, is_trained: bool) -> Iterator[None]:
+    """Give the parameters and their gradients the values back that they had, after an optimizer or a forward has written to them.
+
+    Lazy parameters have no values.
+
+    Args:
+        is_trained: an optimizer writes to them. Otherwise, as few forwards do, nothing is restored where they have more than
+            :data:`KEPT_BYTES`, and no parameter that is sparse, quantized or of a class with operators of its own.
+    """
+    tensors: list[torch.Tensor] = list(module.parameters())
+    tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
+    gradients = [tensor.grad for tensor in tensors]
+    tensors += [gradient for gradient in gradients if gradient is not None]
+    if not is_trained:
+        tensors = [tensor for tensor in tensors if _has_plain_values(tensor)]
+        if sum(tensor.nbytes for tensor in tensors) > KEPT_BYTES:
+            tensors = []
+    kept = [_Values(tensor) for tensor in tensors]
     try:
         yield
     finally:
-        with torch.no_grad():
-            for parameter, values in before:
-                parameter.copy_(values)
+        for values in kept:
+            values.restore()
+
+
+def _has_plain_values(tensor: torch.Tensor) -> bool:
+    """True if a tensor is an array of numbers in memory of its own, which can be copied and written back."""
+    is_array = tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized and not is_lazy(tensor)
+    return is_array and not is_traceable_wrapper_subclass(tensor)
+
+
+class _Values:
+    """The values that a tensor has when this is made, on the host.
+
+    They are written back only where they have changed: memory that is mapped from a file stays shared with it.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._data = tensor.data  # the memory, also where the tensor gets another one meanwhile
+        self._before = _on_host(self._data)
+
+    def restore(self) -> None:
+        with torch.inference_mode(self._data.is_inference()):
+            try:
+                is_same = torch.equal(self._data.to(self._before.device), self._before)
+            except RuntimeError:  # not every data type can be compared
+                is_same = False
+            if not is_same:
+                self._data.copy_(self._before)
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -345,42 +386,196 @@ def _seeded_accelerators() -> tuple[str, list[int]]:
     return current.type, list(range(torch.accelerator.device_count()))
 
 
+def attributes_of(module: torch.nn.Module, modules: list[torch.nn.Module]) -> Attributes:
+    """Return the attributes of ``modules``, those of ``module``, that a call of :func:`unchanged` around has remembered; or new."""
+    known = _REMEMBERED.get(id(module))
+    return known if known is not None and known.modules == modules else Attributes(modules)
+
+
+_BASES: tuple[Any, ...] = (OrderedDict, dict, list, deque, set)
+"""Containers that can be emptied and filled again; an instance of a class that is derived from one, by the methods of that one."""
+_CONTAINERS: frozenset[Any] = frozenset(_BASES)
+_OF_MODULES = frozenset(vars(torch.nn.Module()))
+"""The names of attributes that every module has: of these containers, what they hold is the caller's, or known."""
+_MOST_WALKED = 10_000
+"""The elements of a container with more are not looked into: it is a vocabulary, or a data set."""
+_ATOMS: frozenset[Any] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), type, FunctionType, BuiltinFunctionType, MethodType}
+    | {torch.device, torch.dtype, torch.Size, torch.layout, torch.memory_format}
+)
+_Cached = type(lru_cache(_itself))
+_PLAIN = frozenset({"abc", "typing", "collections", "_collections_abc", "types"})
+"""Modules of the standard library whose classes hold what they are given and nothing else."""
+
+
 class Attributes:
-    """The attributes of modules, and what those that are plain containers hold, as they were when it was made."""
+    """The attributes of modules, and what these hold, as they were when it was made.
+
+    That is: containers, the attributes and slots of objects that are plain data in Python, and whatever these hold in turn; the
+    states of random generators. A ``functools.lru_cache`` of a method, or beside a class of a module, that has got a result is
+    emptied. Left as they are: objects of the standard library and of torch, such as files, queues and data
+    loaders; objects with a lock, which other threads may be using; modules that are not registered as such; NumPy arrays; elements
+    of containers with more than 10 000.
+    """
 
     def __init__(self, modules: list[torch.nn.Module]) -> None:
         self.modules = modules
-        self._before: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        """Of every module its attributes, and a copy of them."""
-        self._held: list[tuple[Any, Any]] = []
-        """Every container, and a copy of it."""
+        self.tensors: list[torch.Tensor] = []
+        """Those that are neither parameters nor buffers, up to :data:`KEPT_BYTES` of them."""
+        self.further_tensors: list[torch.Tensor] = []
+        """The rest of them."""
+        self._held: list[tuple[Any, Any, Any]] = []
+        """Every container, the class whose methods change it, and a copy of its contents."""
+        self._slots: list[tuple[Any, Any, Any]] = []
+        """Every object that has slots, a slot, and what was in it."""
+        self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
+        self._misses = {cache: cache.cache_info().misses for cache in _caches_of(set(map(type, modules)))}
+        waiting = []
+        of_modules: list[tuple[Any, Any, Any]] = []
         for module in modules:
             attributes = vars(module)
-            self._before.append((attributes, attributes.copy()))
-            for value in attributes.values():
-                if type(value) in _CONTAINERS:
-                    self._held.append((value, value.copy()))
+            of_modules.append((attributes, dict, attributes.copy()))
+            for name, value in attributes.items():
+                kind = type(value)
+                if name not in _OF_MODULES:
+                    if kind not in _ATOMS:
+                        waiting.append(value)
+                elif kind in _CONTAINERS:
+                    self._held.append((value, kind, value.copy() if value else ()))
+        if waiting:
+            self._look_into(waiting)
+        self._held += of_modules  # restored last
+
+    def _look_into(self, waiting: list[Any]) -> None:
+        seen = set(map(id, tensors_among(self.modules)))
+        is_plain: dict[type, bool] = {}
+        size = 0
+        while waiting:
+            part = waiting.pop()
+            kind = type(part)
+            if kind in _ATOMS or id(part) in seen:
+                continue
+            seen.add(id(part))
+            if issubclass(kind, torch.Tensor):
+                if _has_plain_values(part):
+                    size += part.nbytes
+                    (self.tensors if size <= KEPT_BYTES else self.further_tensors).append(part)
+            elif issubclass(kind, torch.Generator):
+                self._generators.append((part, part.get_state()))
+            else:
+                if kind not in is_plain:
+                    is_plain[kind] = _is_plain(kind)
+                if is_plain[kind]:
+                    waiting += self._remember(part)
+
+    def _remember(self, part: Any) -> list[Any]:
+        """Remember a container or an object, and return what it holds."""
+        kind = type(part)
+        content: Any = ()
+        base = next((base for base in _BASES if issubclass(kind, base)), None)
+        if base is not None:
+            content = _content(part, base)
+        elif issubclass(kind, tuple | frozenset):
+            content = part
+        elements = []
+        if len(content) <= _MOST_WALKED:
+            elements = list(content.values() if isinstance(content, dict) else content)
+        slots = [slot for owner in kind.__mro__ for slot in vars(owner).values() if type(slot) is MemberDescriptorType]
+        in_slots = [(part, slot, slot.__get__(part, kind)) for slot in slots if _is_set(slot, part)]
+        try:
+            attributes = object.__getattribute__(part, "__dict__")
+        except AttributeError:
+            attributes = {}
+        inner = [*attributes.values(), *(value for _, _, value in in_slots)]
+        if any(type(value).__module__ in ("_thread", "threading") for value in inner):
+            return []
+        if base is not None:
+            self._held.append((part, base, content))
+        if type(attributes) is dict:
+            self._held.append((attributes, dict, attributes.copy()))
+        self._slots += in_slots
+        return [*elements, *inner]
 
     def restore(self) -> None:
         """Put every one back that was exchanged, added or removed."""
-        for container, content in (*self._held, *self._before):
-            if not _same(container, content):
-                container.clear()
-                if isinstance(container, list):
-                    container.extend(content)
+        for part, slot, value in self._slots:
+            slot.__set__(part, value)
+        for container, base, content in self._held:
+            if not _same(container, base, content):
+                base.clear(container)
+                if issubclass(base, dict):
+                    for key, value in dict(content).items():
+                        base.__setitem__(container, key, value)
+                elif base is set:
+                    set.update(container, content)
                 else:
-                    container.update(content)
+                    base.extend(container, content)
+        for generator, state in self._generators:
+            generator.set_state(state)
+        for cache, misses in self._misses.items():
+            if cache.cache_info().misses != misses:
+                cache.cache_clear()
+                self._misses[cache] = 0
 
 
-def _same(value: Any, content: Any) -> bool:
-    """True if two containers of one kind hold the identical objects."""
-    if len(value) != len(content):
+def _caches_of(kinds: Iterable[type]) -> Iterator[Any]:
+    """Yield the functions with a ``functools.lru_cache`` among the methods of classes, and in the modules that define these.
+
+    Those of torch do not depend on who calls them.
+    """
+    owners = {id(owner): owner for kind in kinds for owner in kind.__mro__ if owner is not object}
+    own = [owner for owner in owners.values() if str(owner.__module__).partition(".")[0] != "torch"]
+    defining = {name: sys.modules[name] for name in (owner.__module__ for owner in own) if name in sys.modules}
+    for owner in (*own, *defining.values()):
+        for value in list(vars(owner).values()):
+            function = value.__func__ if type(value) in (staticmethod, classmethod) else value
+            if type(function) is _Cached:
+                yield function
+
+
+def _is_plain(kind: type) -> bool:
+    """True if objects of a class are data in Python alone: what they do is told by their attributes and elements."""
+    for base in kind.__mro__:
+        package = str(base.__module__).partition(".")[0]
+        if package == "builtins":
+            is_plain = base in (object, dict, list, set, tuple, frozenset)
+        elif package == "torch":
+            is_plain = base.__module__.startswith("torch.optim")
+        else:
+            is_plain = package in _PLAIN or (package not in sys.stdlib_module_names and package != "sweeprof")
+        if not is_plain:
+            return False
+    return True
+
+
+def _is_set(slot: Any, part: object) -> bool:
+    try:
+        slot.__get__(part, type(part))
+    except AttributeError:
         return False
-    if isinstance(value, dict):
-        return all(map(is_, value.values(), content.values())) and value.keys() == content.keys()
-    if isinstance(value, list):
-        return all(map(is_, value, content))
-    return bool(value == content)
+    return True
+
+
+def _content(container: Any, base: Any) -> Any:
+    """A copy of what a container holds, by the methods of ``base``: those of its own class may do anything."""
+    if issubclass(base, dict):
+        return dict(base.items(container))
+    if base is set:
+        return set(set.__iter__(container))
+    return list(base.__iter__(container))
+
+
+def _same(container: Any, base: Any, content: Any) -> bool:
+    """True if a container holds the identical objects, in the same order."""
+    if base.__len__(container) != len(content):
+        return False
+    if not content:
+        return True
+    if issubclass(base, dict):
+        return all(map(is_, base.values(container), content.values())) and [*base.keys(container)] == [*content]
+    if base is set:
+        return set.__eq__(container, content) is True
+    return all(map(is_, base.__iter__(container), content))
 
 
 # Inputs that are objects of their own, such as a cache of keys and values: copied with the tensors in them, and compared.

@@ -9,11 +9,12 @@ import queue
 import re
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial, wraps
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial, wraps
 from itertools import count
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -560,6 +561,177 @@ def test_a_replaced_tensor_of_a_state_is_a_change(is_kept: bool) -> None:
     model = Applied(forward, layer=nn.Linear(8, 8))
     timing = seen("timing", model, torch.randn(2, 8), Counter(torch.zeros(2, 8)))
     assert ("inputs_changed" in [warning.code for warning in timing.warnings]) is is_kept
+
+
+# What a model holds beside its parameters and buffers, and what its forward writes into these
+
+
+class Grown(list[Any]):
+    """Cannot be copied, and counts its elements itself."""
+
+    __slots__ = ("appended",)
+
+    def __init__(self, *, appended: int) -> None:
+        self.appended = appended
+
+    def append(self, element: Any) -> None:
+        self.appended += 1
+        super().append(element)
+
+
+@dataclass(slots=True)
+class Cache:
+    keys: list[torch.Tensor] = field(default_factory=list)
+    length: int = 0
+
+
+class Stateful(nn.Module):
+    """Keeps something of each call in every kind of place; its results have as many rows as all calls had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.cache, self.grown = Cache(), Grown(appended=0)
+        self.last: deque[Any] = deque(maxlen=4)
+        self.by_name, self.nested = defaultdict(list), {"a": ({"b": []}, set())}  # type: ignore[var-annotated]
+        self.ordered = OrderedDict(first=0, last=0)
+        self.mean, self.generator = torch.ones(8), torch.Generator().manual_seed(0)
+        self.queue: queue.Queue[int] = queue.Queue()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.layer(x)
+        self.cache.keys.append(y)
+        self.cache.length += 1
+        self.grown.append(y)
+        self.last.append(y)
+        self.by_name["y"].append(y)
+        self.nested["a"][0]["b"].append(y)
+        self.nested["a"][1].add(y)
+        self.ordered.move_to_end("first")
+        self.mean.mul_(0.5).add_(y.mean(0), alpha=0.5)
+        self.queue.put(1)
+        return y @ torch.cat(self.cache.keys).T * torch.rand(1, generator=self.generator)
+
+    def state(self) -> tuple[object, ...]:
+        lists = (self.cache.keys, self.grown, self.last, self.by_name, self.nested["a"][0]["b"], self.nested["a"][1])
+        counts = (self.cache.length, self.grown.appended, list(self.ordered))
+        return *map(len, lists), *counts, self.mean.tolist(), self.generator.get_state().tolist()
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_what_a_forward_keeps_of_its_calls_is_forgotten(calls: int) -> None:
+    model, x = Stateful().eval(), torch.randn(2, 8)
+    for _ in range(calls):
+        model(x)
+    before = model.state()
+    for _ in range(2):
+        assert macs(model, x) == 2 * 8 * 8 + 2 * 2 * (calls + 1) * 8
+        assert model.state() == before
+    for name in PASSES:
+        seen(name, model, x)
+        assert model.state() == before, name
+    assert model.queue.qsize() > calls  # other threads may wait for it
+    model(x)
+    assert len(model.last) == calls + 1
+
+
+def test_an_executor_and_what_threads_share_go_on() -> None:
+    class Shared:
+        def __init__(self) -> None:
+            self.lock, self.done = threading.Lock(), []  # type: ignore[var-annotated]
+
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        with module.shared.lock:
+            module.shared.done.append(len(x))
+        return module.executor.submit(module.layer, x).result()
+
+    model: Any = Applied(forward, layer=product(8))
+    model.shared, model.executor = Shared(), ThreadPoolExecutor(1)
+    x = torch.randn(3, 16)
+    with model.executor:
+        assert macs(model, x) == macs(model, x) == 3 * 16 * 8
+        assert model(x).shape == (3, 8)
+    assert model.shared.done == [3] * len(model.shared.done) != [3]
+
+
+class Clamped(nn.Linear):
+    def forward(self, x: torch.Tensor) -> Any:
+        self.weight.data.clamp_(min=0)
+        return super().forward(x)
+
+
+class Adapted(nn.Module):
+    """Takes a step of an optimizer in every forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.optimizer = torch.optim.Adam(self.layer.parameters())
+
+    @torch.enable_grad()
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.layer(x)
+        y.square().mean().backward()
+        self.optimizer.step()
+        return y
+
+
+@lru_cache
+def causal(tokens: int) -> torch.Tensor:
+    return torch.full((tokens, tokens), float("-inf")).triu(1)
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    @staticmethod
+    @cache
+    def rotation(tokens: int) -> torch.Tensor:
+        return torch.outer(torch.arange(tokens), torch.ones(8)).cos()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.layer(x) * self.rotation(len(x))
+        return torch.softmax(y @ y.T + causal(len(x)), -1) @ y
+
+
+@pytest.mark.parametrize("tokens", [16, 2100])  # the mask of many is on meta while it is counted
+def test_results_that_functions_remember_are_forgotten(tokens: int) -> None:
+    model, x = Masked(), torch.randn(tokens, 8)
+    assert macs(model, x) == tokens * 8 * 8 + 2 * tokens * tokens * 8
+    assert causal.cache_info().currsize == 0
+    assert model.rotation.cache_info().currsize == 0
+    seen("timing", model, x)
+    model(x).sum().backward()
+    mask = causal(tokens)
+    seen("timing", model, x)
+    assert causal(tokens) is mask
+
+
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [
+        (partial(nn.Embedding, 16, 8, max_norm=0.1), "inference"),
+        (partial(Clamped, 8, 8), "inference"),
+        (partial(Clamped, 8, 8), "training"),
+        (Adapted, "inference"),
+    ],
+)
+def test_what_a_forward_writes_into_its_parameters_is_undone(make: Callable[[], nn.Module], mode: str) -> None:
+    model: Any = make()
+    x = torch.arange(16) if isinstance(model, nn.Embedding) else torch.randn(16, 8)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    held = [tensor for parameter in model.parameters() for tensor in (parameter, parameter.grad)]
+    before = [tensor.detach().clone() for tensor in held]
+    for name in PASSES:
+        seen(name, model, x, mode=mode)
+        after = [tensor for parameter in model.parameters() for tensor in (parameter, parameter.grad)]
+        assert all(one is other for one, other in zip(held, after, strict=True))
+        assert all(map(torch.equal, before, held)), name
+    if isinstance(model, Adapted):
+        assert not model.optimizer.state
 
 
 # Parameters
