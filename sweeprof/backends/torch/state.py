@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from sweeprof.backends.torch.private import (
     OpOverload,
@@ -239,8 +238,9 @@ def parameters_kept(module: torch.nn.Module, is_trained: bool) -> Iterator[None]
 
 def _has_plain_values(tensor: torch.Tensor) -> bool:
     """True if a tensor is an array of numbers in memory of its own, which can be copied and written back."""
-    is_array = tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized and not is_lazy(tensor)
-    return is_array and not is_traceable_wrapper_subclass(tensor)
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized or tensor.is_nested or is_lazy(tensor):
+        return False
+    return type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 class _Values:

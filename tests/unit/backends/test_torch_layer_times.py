@@ -93,7 +93,8 @@ class Naps:
     def __init__(self) -> None:
         forward: list[float] = []
         backward: list[float] = []
-        self._kept = lambda: (forward, backward)  # a profiler puts back the lists that a model holds, but not a function's
+        # A profiler puts back the lists that a model holds, but not a function's.
+        self._kept = lambda: (forward, backward)
 
     @property
     def forward(self) -> list[float]:
