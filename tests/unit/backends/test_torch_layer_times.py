@@ -94,7 +94,7 @@ class Naps:
         forward: list[float] = []
         backward: list[float] = []
         # A profiler puts back the lists that a model holds, but not a function's.
-        self._kept = lambda: (forward, backward)
+        self._kept: Callable[[], tuple[list[float], list[float]]] = lambda: (forward, backward)
 
     @property
     def forward(self) -> list[float]:
@@ -709,7 +709,7 @@ class Log:
     def __init__(self) -> None:
         letters: list[str] = []
         self.add = letters.append
-        self.read = lambda: "".join(letters)
+        self.read: Callable[[], str] = lambda: "".join(letters)
 
 
 class FakeEvent:
