@@ -79,6 +79,10 @@ class Expression:
     _tree: ast.expr = field(repr=False, compare=False)
     _named: Mapping[str, str] = field(repr=False, compare=False)
     """The name behind each identifier of the tree."""
+    _numbers: Mapping[str, int | float] = field(repr=False, compare=False)
+    """Numbers that have a unit, in base units, by identifier."""
+    _converted: Mapping[str, str] = field(repr=False, compare=False)
+    """The unit of the names that are compared with a number in another unit of the same kind, by identifier."""
 
     def value(self, values: Values) -> Any:
         """Return the value of the expression for these values of its names.
@@ -98,7 +102,17 @@ class Expression:
 
     def _given(self, values: Values) -> Values:
         """Return the values by the identifiers of the tree."""
-        return {identifier: values[name] for identifier, name in self._named.items() if name in values}
+        given = dict(self._numbers)
+        for identifier, name in self._named.items():
+            if name not in values:
+                continue
+            given[identifier] = values[name]
+            unit = self._converted.get(identifier)
+            if unit is not None and _is_number(values[name]) and math.isfinite(values[name]):
+                given[identifier] = float(
+                    Decimal(str(values[name])) * UNITS[unit]
+                )  # as precise as a number of the text
+        return given
 
     def excess(self, values: Values) -> float:
         """Return how far a condition is from its limit: above 0 where it is false, else 0 or less.
@@ -118,8 +132,12 @@ class Expression:
         return -distance if holds else distance
 
 
-def parse(text: str, names: Collection[str]) -> Expression:
+def parse(text: str, names: Collection[str], units: Mapping[str, str] = {}) -> Expression:
     """Read an expression over ``names``; if several fit, as ``latency`` and ``latency/forward``, the longest is meant.
+
+    Args:
+        units: of the names whose values are not in base units, such as ``ms``. A comparison with a number that has a unit of the
+            same kind is in base units; with a number without unit it is in the unit of the name.
 
     Raises:
         ValueError: it cannot be read, or uses an unknown name; with the nearest and all known names.
@@ -128,6 +146,9 @@ def parse(text: str, names: Collection[str]) -> Expression:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")
     longest_first = sorted(names, key=len, reverse=True)
     identifiers: dict[str, str] = {}  # by name: its identifier in Python
+    numbers: dict[str, int | float] = {}
+    kinds: dict[str, str] = {}
+    written: dict[str, str] = {}  # as the text has the numbers with units
     pieces: list[str] = []
     position = 0
     while text[position:].strip():
@@ -137,7 +158,13 @@ def parse(text: str, names: Collection[str]) -> Expression:
             hint = "; equality is written ==" if rest[0] == "=" else ""
             raise ValueError(f"cannot be read from '{rest}' on{hint}")
         position = token.end()
-        if token["number"]:
+        if token["unit"]:
+            identifier = f"u{len(numbers)}"
+            numbers[identifier] = _in_base_units(token["number"], token["unit"])
+            kinds[identifier] = _kind(token["unit"])
+            written[identifier] = token[0].strip()
+            pieces.append(identifier)
+        elif token["number"]:
             pieces.append(repr(_in_base_units(token["number"], token["unit"])))
         elif token["text"]:
             pieces.append(repr(token["text"][1:-1]))
@@ -150,6 +177,7 @@ def parse(text: str, names: Collection[str]) -> Expression:
                 name = identifiers.setdefault(name, f"n{len(identifiers)}")
             pieces.append(_CONSTANTS.get(name, name))
     named = {identifier: name for name, identifier in identifiers.items()}
+    written |= named
     try:
         tree = ast.parse(" ".join(pieces), mode="eval").body
     except SyntaxError as error:
@@ -157,12 +185,28 @@ def parse(text: str, names: Collection[str]) -> Expression:
         for piece in pieces:
             end += len(piece) + 1
             if error.offset and error.offset <= end:
-                raise ValueError(f"cannot be read at {named.get(piece, piece)}") from None
+                raise ValueError(f"cannot be read at {written.get(piece, piece)}") from None
         raise ValueError("ends where something should follow" if pieces else "is empty") from None
     except (RecursionError, MemoryError):
         raise ValueError(f"is nested more than {MAX_DEPTH} deep") from None
     _check(tree)
-    return Expression(text, frozenset(identifiers), tree, named)
+    converted: dict[str, str] = {}
+    for comparison in ast.walk(tree):
+        if not isinstance(comparison, ast.Compare):
+            continue
+        used = [node for node in ast.walk(comparison) if isinstance(node, ast.Name)]
+        compared_kinds = {kinds[node.id] for node in used if node.id in kinds}
+        for node in used:
+            unit = units.get(named.get(node.id, ""))
+            if node.id not in converted and unit in UNITS and UNITS[unit] != 1 and _kind(unit) in compared_kinds:
+                name, node.id = named[node.id], f"{node.id} in base units"
+                named[node.id], converted[node.id] = name, unit
+    return Expression(text, frozenset(identifiers), tree, named, numbers, converted)
+
+
+def _kind(unit: str) -> str:
+    """Return what a unit measures: ``s``, ``B``, ``%``, or nothing."""
+    return unit[-1] if unit[-1] in "sB%" else ""
 
 
 def _name(text: str, start: int, word: str, longest_first: list[str]) -> str:
@@ -382,8 +426,11 @@ class Condition:
         return None
 
 
-def conditions(constraints: Sequence[str], names: Sequence[str]) -> list[Condition]:
+def conditions(constraints: Sequence[str], names: Sequence[str], units: Mapping[str, str] = {}) -> list[Condition]:
     """Return the constraints, split at ``and`` where that changes nothing, so that each part has its own reason.
+
+    Args:
+        units: as of :func:`parse`.
 
     Raises:
         ValueError: one cannot be read, or has an unknown name.
@@ -394,7 +441,7 @@ def conditions(constraints: Sequence[str], names: Sequence[str]) -> list[Conditi
         parts = [text]
         if not re.search(r"[()'\"\[]|\bor\b", text):
             parts = re.split(r"\band\b", text)
-        found += [Condition(parse(part.strip(), names)) for part in parts]
+        found += [Condition(parse(part.strip(), names, units)) for part in parts]
     return found
 
 
@@ -416,6 +463,12 @@ def metric_names(metrics: Sequence[MetricInfo]) -> dict[str, str]:
     return {**short, **titles, **full}
 
 
+def units_of(names: Mapping[str, str], metrics: Sequence[MetricInfo]) -> dict[str, str]:
+    """Return the unit of each name of a metric, by the names of :func:`metric_names`."""
+    units = {info.name: info.unit for info in metrics}
+    return {name: units[full] for name, full in names.items() if full in units}
+
+
 def _known_names(comparison: Comparison) -> dict[str, str]:
     return {**metric_names(comparison.metrics), **dict(zip(comparison.axes, comparison.axes, strict=True))}
 
@@ -429,7 +482,7 @@ def with_selection(comparison: Comparison, pareto: Sequence[str] = (), constrain
         ValueError: a constraint cannot be read.
     """
     names = _known_names(comparison)
-    wanted = conditions(constraints, list(names))
+    wanted = conditions(constraints, list(names), units_of(names, comparison.metrics))
     rows = []
     for row in comparison.rows:
         if wanted and not row.has_values:
@@ -453,7 +506,7 @@ def with_selection(comparison: Comparison, pareto: Sequence[str] = (), constrain
 def uncertain_selection(comparison: Comparison) -> dict[str, tuple[str, Measurement]]:
     """Return by the id of a combination the value, with its name, because of which it is uncertain whether it qualifies."""
     names = _known_names(comparison)
-    wanted = conditions(comparison.constraints, list(names))
+    wanted = conditions(comparison.constraints, list(names), units_of(names, comparison.metrics))
     found = {}
     for row in comparison.rows:
         first: tuple[str, Measurement] | None = None

@@ -27,7 +27,7 @@ from sweeprof.passes.quality import THE_BASELINES, Quality, incomparable, pairs_
 from sweeprof.plan.comparing import DEFAULT_BASELINE
 from sweeprof.plan.plan import Combination, Plan, SearchPlan, Trial, trial_groups
 from sweeprof.results.compared_rows import Excluded, find_baselines
-from sweeprof.results.constraints import Condition, conditions, metric_names
+from sweeprof.results.constraints import Condition, conditions, metric_names, units_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import FINE, Json, Record, Warning
 from sweeprof.storage import Folder
@@ -222,7 +222,8 @@ class Assessment:
         self._sizes = [axis for axis, values in plan.axes.items() if _is_growing(axis) and len(values) > 1]
         self.named = named_metrics(plan, metrics)
         self._names = {**metric_names(in_units(metrics, UNITS)), **{axis: axis for axis in plan.axes}}
-        self._conditions = conditions(plan.compare.constraints or [], list(self._names))
+        units = units_of(self._names, metrics)
+        self._conditions = conditions(plan.compare.constraints or [], list(self._names), units)
 
     def outcome(self, axes: Mapping[str, object], values: Mapping[str, float]) -> Outcome:
         """Return the outcome of a combination with these axes and values; metrics without a value are left out."""

@@ -164,9 +164,10 @@ class SequentialRounds:
         if cell.measurement.interval is None:
             return False
         names = metric_names([infos[cell.measurement.name]])
+        units = dict.fromkeys(names, infos[cell.measurement.name].unit)
         for constraint in self._plan.compare.constraints or ():
             try:
-                (condition,) = conditions([constraint], list(names))
+                (condition,) = conditions([constraint], list(names), units)
                 holds = {condition.expression.value(dict.fromkeys(names, end)) for end in cell.measurement.interval}
             except ValueError:  # of several metrics, or of others
                 continue

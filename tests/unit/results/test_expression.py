@@ -57,6 +57,31 @@ def test_meanings(text: str, expected: Any) -> None:
     assert type(found) is type(expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("lat < 20 ms", True),
+        ("lat <= 0.0125 s", True),
+        ("lat > 12.4 ms and lat < 12.6", True),
+        ("lat < 20 and lat > 12", True),
+        ("lat < 12", False),
+        ("lat > 1 k", False),
+        ("mem < 4 MiB", False),
+        ("mem * 2 == 12 MiB", True),
+        ("lat < 20 ms or mem < 4", True),
+        ("pct > 50%", False),
+        ("pct > 0.9%", True),
+        ("latency < 20 ms", True),
+        ("latency + lat < 20 ms", True),
+    ],
+)
+def test_values_in_units_with_a_prefix(text: str, expected: bool) -> None:
+    values = {"lat": 12.5, "mem": 6, "pct": 0.97, "latency": 0.004}
+    units = {"lat": "ms", "mem": "MiB", "pct": "%", "latency": "s"}
+    assert parse(text, list(values), units).value(values) is expected
+    assert parse("lat < 20 ms", ["lat"], units).excess(values) == pytest.approx(math.log(12.5 / 20))
+
+
 def test_an_expression_tells_its_names() -> None:
     found = parse("latency/forward < 5 ms and model.torch.width in [1] or latency/forward > 1", NAMES)
     assert found.names == {"latency/forward", "model.torch.width"}
