@@ -132,7 +132,7 @@ class Expression:
         return -distance if holds else distance
 
 
-def parse(text: str, names: Collection[str], units: Mapping[str, str] = {}) -> Expression:
+def parse(text: str, names: Collection[str], units: Mapping[str, str] | None = None) -> Expression:
     """Read an expression over ``names``; if several fit, as ``latency`` and ``latency/forward``, the longest is meant.
 
     Args:
@@ -197,7 +197,7 @@ def parse(text: str, names: Collection[str], units: Mapping[str, str] = {}) -> E
         used = [node for node in ast.walk(comparison) if isinstance(node, ast.Name)]
         compared_kinds = {kinds[node.id] for node in used if node.id in kinds}
         for node in used:
-            unit = units.get(named.get(node.id, ""))
+            unit = (units or {}).get(named.get(node.id, ""))
             if node.id not in converted and unit in UNITS and UNITS[unit] != 1 and _kind(unit) in compared_kinds:
                 name, node.id = named[node.id], f"{node.id} in base units"
                 named[node.id], converted[node.id] = name, unit
@@ -426,7 +426,9 @@ class Condition:
         return None
 
 
-def conditions(constraints: Sequence[str], names: Sequence[str], units: Mapping[str, str] = {}) -> list[Condition]:
+def conditions(
+    constraints: Sequence[str], names: Sequence[str], units: Mapping[str, str] | None = None
+) -> list[Condition]:
     """Return the constraints, split at ``and`` where that changes nothing, so that each part has its own reason.
 
     Args:
