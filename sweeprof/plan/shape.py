@@ -133,6 +133,12 @@ class SweepShape:
                 found.setdefault(key, []).extend(values)
         return {key: distinct(values) for key, values in found.items()}
 
+    def tied_values(self, key: str) -> list[object]:
+        """Return the values that tied rows and included points have for a key; none if it is not tied in every grid."""
+        if not all(key in grid.tied_keys for grid in self.grids):
+            return []
+        return distinct(itertools.chain.from_iterable(grid.values()[key] for grid in self.grids))
+
     def variant_keys(self) -> set[str]:
         """The config keys that variants set."""
         found: set[str] = set()

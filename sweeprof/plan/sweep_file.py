@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.backends import uncompilable_reason, unsupported_device_reason
 from sweeprof.backends.command import filled
-from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, frozen, is_spellable, spelled
+from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, frozen, is_among, is_spellable, spelled
 from sweeprof.config.overrides import (
     Arguments,
     Expander,
@@ -514,6 +514,11 @@ class Points:
     def shape_problems(self) -> list[Problem]:
         """Return the problems of its shape."""
         found, problems = self._read
+        for key, values in self._given.items():
+            known = found.tied_values(key)
+            unknown = [value for value in values if not is_among(value, known)] if known else []
+            names = [spelled(value) for value in known]
+            problems = [*problems, *(choice_problem(key, value, "value of the tied axes", names) for value in unknown)]
         if problems or any(grid.size + len(grid.include) for grid in self.shape.grids):
             return problems
         axes = found.values()

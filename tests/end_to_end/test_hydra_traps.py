@@ -97,7 +97,20 @@ WRONG = {
     "an axis of no sweep": (["+sweep=plain", "size=small"], ["size: 'small' is given to a key that does not exist."]),
     "a value that no tied axes have": (
         ["+sweep=plain", "zip=[{backend.threads: [1, 2]}]", "backend.threads=7"],
-        ["backend.threads=7' excludes all tied or included points."],
+        ["backend.threads: 7 is not a value of the tied axes. Known: 1, 2."],
+    ),
+    "a value that no tied axes have, beside an included point": (
+        ["+sweep=plain", "zip=[{backend.threads: [1, 2]}]", "include=[{batch_size: 7}]", "backend.threads=1,7"],
+        ["backend.threads: 7 is not a value of the tied axes. Known: 1, 2."],
+    ),
+    "values of which no tied axes have both": (
+        [
+            "+sweep=plain",
+            "zip=[{backend.threads: [1, 2], model.fake.step_s: [4, 2]}]",
+            "backend.threads=1",
+            "model.fake.step_s=2",
+        ],
+        ["excludes all tied or included points."],
     ),
     "a pattern that matches nothing": (
         ["model=glob(fakee*)"],
