@@ -597,7 +597,7 @@ def _regex_problems(key: str, value: object) -> Iterator[Problem]:
 
 
 def _metric_problems(metric: object, spec: object) -> Iterator[Problem]:
-    if re.fullmatch(r"[A-Za-z]\w*", str(metric)) is None or metric in OWN:
+    if not isinstance(metric, str) or re.fullmatch(r"[A-Za-z]\w*", metric) is None or metric in OWN:
         message = f"is not a name: letters, digits and '_', with a letter first, other than {', '.join(OWN)}."
         yield Problem("backend.metrics", metric, message)
     key = f"backend.metrics.{metric}"

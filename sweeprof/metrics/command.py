@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -94,7 +94,15 @@ def entries_of(backends: Iterable[Json]) -> list[str | Json]:
     for backend in backends:
         if backend.get("server"):
             found["server_memory"] = "command/server_memory"
-        for name, spec in (backend.get("metrics") or {}).items():
+        metrics = backend.get("metrics")
+        for name, spec in metrics.items() if isinstance(metrics, Mapping) else ():
+            # What is invalid is reported with the backend's other settings.
+            if (
+                not isinstance(name, str)
+                or not isinstance(spec, Mapping)
+                or not isinstance(spec.get("unit", "abs"), str)
+            ):
+                continue
             entry = {"_target_": REPORTED, "name": name, "unit": spec.get("unit", "abs"), "better": spec.get("better")}
             found.setdefault(name, entry)
     return list(found.values())

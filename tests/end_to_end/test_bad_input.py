@@ -69,6 +69,13 @@ MISTAKES = (
         "backend.metrics.time.better: 'more' is not a direction. Known: higher, lower.",
     ),
     (
+        "backend=command backend.command=ls 'backend.metrics={a: a, b: null, c: {json: x, unit: 4}, nan: {json: x}}'",
+        "backend.metrics.a: 'a' is not {json: PATH, unit: UNIT, better: lower}.",
+        "backend.metrics.b: None is not {json: PATH, unit: UNIT, better: lower}.",
+        "backend.metrics.c.unit: 4 is not a text.",
+        "backend.metrics: nan is not a name: letters, digits",
+    ),
+    (
         "backend=command backend.command=[ls] args.a=1,2 "
         "'backend.server={comand: x, ready: {url: \"localhost:{port}\"}, per: [args.b], timeout_s: -1}'",
         "backend.server: 'comand' is not a key of a server. Did you mean 'command'?",
