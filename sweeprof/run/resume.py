@@ -97,8 +97,10 @@ def changes_measurement(keys: Collection[str]) -> bool:
     return any(key.partition(".")[0].partition("/")[0] not in NOT_DECIDING for key in keys)
 
 
-def retry_statuses(statuses: Sequence[Any]) -> frozenset[Status]:
-    """Return the statuses of trials to run again; raises :class:`UserError` for an unknown status."""
+def retry_statuses(statuses: str | Sequence[Any]) -> frozenset[Status]:
+    """Return the statuses of trials to run again; a text is one of them. Raises :class:`UserError` for an unknown status."""
+    if isinstance(statuses, str):
+        statuses = [statuses]
     problems = [choice_problem("retry_statuses", one, "status", STATUSES) for one in statuses if one not in STATUSES]
     if problems:
         raise UserError(problems)
@@ -146,7 +148,9 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     kept = measured & wanted
     sentences = []
     if known != wanted:
-        sentences.append(f"{len(wanted - known)} combinations are new, {len(known - wanted)} are gone.")
+        new, gone = len(wanted - known), len(known - wanted)
+        is_new = "1 combination is new" if new == 1 else f"{new} combinations are new"
+        sentences.append(f"{is_new}, {gone} {'is' if gone == 1 else 'are'} gone.")
         sentences.append(f"{len(kept)} of {len(measured)} combinations with results belong to the new plan.")
     passes = [name for name in plan.passes if name not in old.passes]
     if passes:
@@ -252,7 +256,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
     config, keys = composer.config, {*composer.arguments.fixed, *composer.arguments.axes}
     deciding = changes_measurement(keys)
     name = composer.name() if deciding or "name" in keys else None
-    retry = retry_statuses(list(config.retry_statuses))
+    retry = retry_statuses(plain_node(config, "retry_statuses") or [])
     folder = find_sweep(str(config.resume), Path(str(config.output)).absolute(), name)
     folder.check_files()
     if not config.trust and not config.dry_run:

@@ -138,7 +138,7 @@ def test_a_changed_plan_is_explained(called: Command, tmp_path: Path) -> None:
     first, old = changed(folder), json.loads((folder / "plan.json").read_text())
     more = called(*INLINE, METRICS, "batch_size=1,2,3", "resume=last")
     assert more.code == 0, more.err
-    assert "1 combinations are new, 0 are gone." in more.err
+    assert "1 combination is new, 0 are gone." in more.err
     assert "2 of 2 combinations with results belong to the new plan." in more.err
     assert list(table(folder)["status"]) == ["ok"] * 3
     assert {path: time for path, time in changed(folder).items() if path in first} == first

@@ -106,6 +106,9 @@ def test_what_is_run_again(tmp_path: Path) -> None:
     assert folder.attempts(Trial("cb", "quality")) == 1
     with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
         retry_statuses(["tmeout"])
+    with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
+        retry_statuses("tmeout")
+    assert retry_statuses("timeout") == {"timeout"}
 
 
 def test_a_plan_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +167,7 @@ def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
         replace_plan(folder, old, new)
     Record("s1", "cb", "analysis", "ok").write(folder.records)
     assert replace_plan(folder, old, new)[1] == [
-        "1 combinations are new, 1 are gone.",
+        "1 combination is new, 1 is gone.",
         "1 of 2 combinations with results belong to the new plan.",
     ]
 
