@@ -102,7 +102,7 @@ class Expression:
 
     def _given(self, values: Values) -> Values:
         """Return the values by the identifiers of the tree."""
-        given = dict(self._numbers)
+        given: dict[str, Any] = dict(self._numbers)
         for identifier, name in self._named.items():
             if name not in values:
                 continue
@@ -132,7 +132,7 @@ class Expression:
         return -distance if holds else distance
 
 
-def parse(text: str, names: Collection[str], units: Mapping[str, str] | None = None) -> Expression:
+def parse(text: str, names: Collection[str], units: Mapping[str, str] | None = None) -> Expression:  # noqa: PLR0912  # one for each kind of token
     """Read an expression over ``names``; if several fit, as ``latency`` and ``latency/forward``, the longest is meant.
 
     Args:
@@ -190,6 +190,14 @@ def parse(text: str, names: Collection[str], units: Mapping[str, str] | None = N
     except (RecursionError, MemoryError):
         raise ValueError(f"is nested more than {MAX_DEPTH} deep") from None
     _check(tree)
+    converted = _converted(tree, named, kinds, units or {})
+    return Expression(text, frozenset(identifiers), tree, named, numbers, converted)
+
+
+def _converted(
+    tree: ast.expr, named: dict[str, str], kinds: Mapping[str, str], units: Mapping[str, str]
+) -> dict[str, str]:
+    """Give the names that are compared with a number in a unit of their kind identifiers of their own; return the unit of each."""
     converted: dict[str, str] = {}
     for comparison in ast.walk(tree):
         if not isinstance(comparison, ast.Compare):
@@ -197,11 +205,11 @@ def parse(text: str, names: Collection[str], units: Mapping[str, str] | None = N
         used = [node for node in ast.walk(comparison) if isinstance(node, ast.Name)]
         compared_kinds = {kinds[node.id] for node in used if node.id in kinds}
         for node in used:
-            unit = (units or {}).get(named.get(node.id, ""))
+            unit = units.get(named.get(node.id, ""), "")
             if node.id not in converted and unit in UNITS and UNITS[unit] != 1 and _kind(unit) in compared_kinds:
                 name, node.id = named[node.id], f"{node.id} in base units"
                 named[node.id], converted[node.id] = name, unit
-    return Expression(text, frozenset(identifiers), tree, named, numbers, converted)
+    return converted
 
 
 def _kind(unit: str) -> str:
