@@ -18,7 +18,6 @@ import random
 import shutil
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -37,8 +36,6 @@ from sweeprof.targets import instantiate
 
 LONG_S = 1.0
 """Weights that are made in less time are made by every trial."""
-PART_BYTES = 1 << 26
-"""What a thread reads at a time."""
 SYMBOLIC = "torch.fx.experimental.symbolic_shapes"
 """A module that some operators import on the meta device: its 34 MB would be measured as memory of the model."""
 INITIALISED = "_is_hf_initialized"
@@ -212,31 +209,14 @@ def _read(build: Build, path: Path) -> torch.nn.Module:
         for thing in gc.get_objects():
             if issubclass(type(thing), torch.Tensor) and thing.is_meta and id(thing) not in found:
                 raise _Unfit("there is a tensor on meta that the module does not show")
-        storages = _storages_in(file.fileno(), known["storages"])
+        storages = []
+        for size in known["storages"]:
+            values = torch.empty(size, dtype=torch.uint8)
+            if file.readinto(values.numpy().data) != size:
+                raise _Unfit("the file is incomplete")
+            storages.append(values.untyped_storage())
     for tensor, facts in zip(tensors, contents[-len(tensors) :], strict=True):
         filled = torch.empty(0, dtype=tensor.dtype).set_(storages[facts["storage"]], *facts["view"])
         # So that whatever refers to the tensor has the values.
         swap_contents(tensor, filled.requires_grad_(tensor.requires_grad))
     return module
-
-
-def _storages_in(file: int, sizes: list[int]) -> list[torch.UntypedStorage]:
-    """Return storages of so many bytes that lie one after the other in a file; all processors read, as one takes twice as long.
-
-    Raises:
-        _Unfit: the file ends before the last.
-    """
-    values = [torch.empty(size, dtype=torch.uint8) for size in sizes]
-    parts = []
-    start = 0
-    for one in values:
-        parts += [(one.numpy().data[at : at + PART_BYTES], start + at) for at in range(0, len(one), PART_BYTES)]
-        start += len(one)
-
-    def is_read(part: memoryview, start: int) -> bool:
-        return os.preadv(file, [part], start) == len(part)
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as readers:
-        if not all(readers.map(is_read, *zip(*parts, strict=True))):
-            raise _Unfit("the file is incomplete")
-    return [one.untyped_storage() for one in values]
