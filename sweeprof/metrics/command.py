@@ -96,15 +96,10 @@ def entries_of(backends: Iterable[Json]) -> list[str | Json]:
             found["server_memory"] = "command/server_memory"
         metrics = backend.get("metrics")
         for name, spec in metrics.items() if isinstance(metrics, Mapping) else ():
-            # What is invalid is reported with the backend's other settings.
-            if (
-                not isinstance(name, str)
-                or not isinstance(spec, Mapping)
-                or not isinstance(spec.get("unit", "abs"), str)
-            ):
-                continue
-            entry = {"_target_": REPORTED, "name": name, "unit": spec.get("unit", "abs"), "better": spec.get("better")}
-            found.setdefault(name, entry)
+            unit = spec.get("unit", "abs") if isinstance(spec, Mapping) else None
+            if isinstance(name, str) and isinstance(unit, str):  # others are reported with the backend's other settings
+                entry = {"_target_": REPORTED, "name": name, "unit": unit, "better": spec.get("better")}
+                found.setdefault(name, entry)
     return list(found.values())
 
 

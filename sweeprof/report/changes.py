@@ -214,8 +214,9 @@ def _reasons(changes: Changes, kind: ChangeKind) -> list[str]:
         amount = high if low == high else f"{low.removesuffix('%')} to {high}"
         place = next(iter(names))
         if len(names) > 1:
-            is_all = len(names) == changes.combinations
-            place = "both combinations" if is_all and len(names) == 2 else f"{'all ' * is_all}{len(names)} combinations"
+            place = f"{len(names)} combinations"
+            if len(names) == changes.combinations:
+                place = "both combinations" if len(names) == 2 else f"all {place}"
         reasons.append(f"{named} {verb} {amount} in {place}")
     if len(others) == 1:
         reasons.append(": ".join(filter(None, (others[0].axes, *change_cells(others[0])[1:]))))

@@ -142,7 +142,7 @@ def tests_text(comparison: Comparison) -> str:
         text += " over all its rounds"
     expected = expected_false(len(tested))
     number = f"{expected:.2g}" if expected < 99.5 else f"{expected:,.0f}"
-    text += f": {message}. Expect at most {number} false verdict{'s' * (number != '1')} by chance"
+    text += f": {message}. Expect at most {number} false {'verdict' if number == '1' else 'verdicts'} by chance"
     if comparison.against:
         text += ", not counting a drift of the machine between the sweeps"
     return text

@@ -109,9 +109,8 @@ class Expression:
             given[identifier] = values[name]
             unit = self._converted.get(identifier)
             if unit is not None and _is_number(values[name]) and math.isfinite(values[name]):
-                given[identifier] = float(
-                    Decimal(str(values[name])) * UNITS[unit]
-                )  # as precise as a number of the text
+                # By decimals, as numbers of the text are converted, so that equal ones are equal.
+                given[identifier] = float(Decimal(str(values[name])) * UNITS[unit])
         return given
 
     def excess(self, values: Values) -> float:

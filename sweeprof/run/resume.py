@@ -149,8 +149,8 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     sentences = []
     if known != wanted:
         added, gone = len(wanted - known), len(known - wanted)
-        is_new = "1 combination is new" if added == 1 else f"{added} combinations are new"
-        sentences.append(f"{is_new}, {gone} {'is' if gone == 1 else 'are'} gone.")
+        text = "1 combination is new" if added == 1 else f"{added} combinations are new"
+        sentences.append(f"{text}, {gone} {'is' if gone == 1 else 'are'} gone.")
         sentences.append(f"{len(kept)} of {len(measured)} combinations with results belong to the new plan.")
     passes = [name for name in plan.passes if name not in old.passes]
     if passes:

@@ -78,8 +78,10 @@ class LitertBackend(FileBackend):
     def counted(
         self, file: TfliteFile, stored: TfliteFile, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
-        interpreter = self.session_settings("cpu").open(file.path)
-        return count_file(file, in_order(file, interpreter, *shapes_of(inputs, axis)), formulas)
+        shapes, named = shapes_of(inputs, axis)
+        if named:
+            shapes = in_order(file, self.session_settings("cpu").open(file.path), shapes, named)
+        return count_file(file, shapes, formulas)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -36,9 +36,8 @@ sequence_number = interface("torch._C._autograd:_get_sequence_nr")
 core = interface("torch._C")
 SWITCHES_OF_AUTOGRAD: list[tuple[Any, str]] = [(core, "_set_grad_enabled"), (core, "_enter_dual_level")]
 """Functions that switch autograd on, by their owner and name: reverse mode, unless they are called with False, and forward mode."""
-predispatch = sys.modules.get(
-    "torch._functorch.predispatch"
-)  # newer releases call forward mode's by a name of this module
+# Newer releases call forward mode's by a name of this module.
+predispatch = sys.modules.get("torch._functorch.predispatch")
 if hasattr(predispatch, "_enter_dual_level_impl"):
     SWITCHES_OF_AUTOGRAD.append((predispatch, "_enter_dual_level_impl"))
 execution_engine = interface("torch.autograd:Variable._execution_engine")

@@ -392,30 +392,32 @@ def attributes_of(module: torch.nn.Module, modules: list[torch.nn.Module]) -> At
     return known if known is not None and known.modules == modules else Attributes(modules)
 
 
-_BASES: tuple[Any, ...] = (OrderedDict, dict, list, deque, set)
-"""Containers that can be emptied and filled again; an instance of a class that is derived from one, by the methods of that one."""
-_CONTAINERS: frozenset[Any] = frozenset(_BASES)
+_CONTAINERS: tuple[Any, ...] = (OrderedDict, dict, list, deque, set)
+"""Containers that can be emptied and filled again; one of a derived class, by the methods of the first of these."""
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
-"""The names of attributes that every module has: of these containers, what they hold is the caller's, or known."""
-_MOST_WALKED = 10_000
+"""The names of the attributes that every module has. What these containers hold needs no look: modules, parameters, hooks."""
+_MOST_ELEMENTS = 10_000
 """The elements of a container with more are not looked into: it is a vocabulary, or a data set."""
-_ATOMS: frozenset[Any] = frozenset(
+_MOST_PARTS = 100_000
+"""After so many objects in all, no further ones are looked into."""
+_WITHOUT_STATE: frozenset[Any] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type, FunctionType, BuiltinFunctionType, MethodType}
     | {torch.device, torch.dtype, torch.Size, torch.layout, torch.memory_format}
 )
-_Cached = type(lru_cache(_itself))
-_PLAIN = frozenset({"abc", "typing", "collections", "_collections_abc", "types"})
-"""Modules of the standard library whose classes hold what they are given and nothing else."""
+"""Classes of objects that a forward does not change: they are not looked into."""
+_CACHED_FUNCTION = type(lru_cache(_itself))
+_DATA_MODULES = frozenset({"abc", "typing", "collections", "_collections_abc", "types"})
+"""Modules of the standard library whose classes only store what they are given."""
 
 
 class Attributes:
     """The attributes of modules, and what these hold, as they were when it was made.
 
-    That is: containers, the attributes and slots of objects that are plain data in Python, and whatever these hold in turn; the
-    states of random generators. A ``functools.lru_cache`` of a method, or beside a class of a module, that has got a result is
-    emptied. Left as they are: objects of the standard library and of torch, such as files, queues and data
-    loaders; objects with a lock, which other threads may be using; modules that are not registered as such; NumPy arrays; elements
-    of containers with more than 10 000.
+    That is: containers, the attributes and slots of objects that are written in Python, and whatever these hold in turn; the states
+    of random generators. A ``functools.lru_cache`` of a method, or of a function in the file of a module's class, is emptied if it
+    has a new result. Left as they are: objects of the standard library and of torch, such as files, queues and data loaders;
+    objects with a lock, which other threads may be using; modules that are not registered as such; NumPy arrays; elements of
+    containers with more than 10,000; and what comes after 100,000 objects.
     """
 
     def __init__(self, modules: list[torch.nn.Module]) -> None:
@@ -438,7 +440,7 @@ class Attributes:
             for name, value in attributes.items():
                 kind = type(value)
                 if name not in _OF_MODULES:
-                    if kind not in _ATOMS:
+                    if kind not in _WITHOUT_STATE:
                         waiting.append(value)
                 elif kind in _CONTAINERS:
                     self._held.append((value, kind, value.copy() if value else ()))
@@ -450,10 +452,10 @@ class Attributes:
         seen = set(map(id, tensors_among(self.modules)))
         is_plain: dict[type, bool] = {}
         size = 0
-        while waiting:
+        while waiting and len(seen) < _MOST_PARTS:
             part = waiting.pop()
             kind = type(part)
-            if kind in _ATOMS or id(part) in seen:
+            if kind in _WITHOUT_STATE or id(part) in seen:
                 continue
             seen.add(id(part))
             if issubclass(kind, torch.Tensor):
@@ -472,14 +474,15 @@ class Attributes:
         """Remember a container or an object, and return what it holds."""
         kind = type(part)
         content: Any = ()
-        base = next((base for base in _BASES if issubclass(kind, base)), None)
+        base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
         if base is not None:
             content = _content(part, base)
         elif issubclass(kind, tuple | frozenset):
             content = part
         elements = []
-        if len(content) <= _MOST_WALKED:
-            elements = list(content.values() if isinstance(content, dict) else content)
+        if len(content) <= _MOST_ELEMENTS:
+            held = content.values() if isinstance(content, dict) else content
+            elements = [element for element in held if type(element) not in _WITHOUT_STATE]
         slots = [slot for owner in kind.__mro__ for slot in vars(owner).values() if type(slot) is MemberDescriptorType]
         in_slots = [(part, slot, slot.__get__(part, kind)) for slot in slots if _is_set(slot, part)]
         try:
@@ -519,7 +522,7 @@ class Attributes:
 
 
 def _caches_of(kinds: Iterable[type]) -> Iterator[Any]:
-    """Yield the functions with a ``functools.lru_cache`` among the methods of classes, and in the modules that define these.
+    """Yield the functions with a ``functools.lru_cache`` among the methods of classes, and in the files that define these.
 
     Those of torch do not depend on who calls them.
     """
@@ -529,12 +532,12 @@ def _caches_of(kinds: Iterable[type]) -> Iterator[Any]:
     for owner in (*own, *defining.values()):
         for value in list(vars(owner).values()):
             function = value.__func__ if type(value) in (staticmethod, classmethod) else value
-            if type(function) is _Cached:
+            if type(function) is _CACHED_FUNCTION:
                 yield function
 
 
 def _is_plain(kind: type) -> bool:
-    """True if objects of a class are data in Python alone: what they do is told by their attributes and elements."""
+    """True if an object of this class has no state but its attributes and elements, so that it is restored with them."""
     for base in kind.__mro__:
         package = str(base.__module__).partition(".")[0]
         if package == "builtins":
@@ -542,7 +545,7 @@ def _is_plain(kind: type) -> bool:
         elif package == "torch":
             is_plain = base.__module__.startswith("torch.optim")
         else:
-            is_plain = package in _PLAIN or (package not in sys.stdlib_module_names and package != "sweeprof")
+            is_plain = package in _DATA_MODULES or (package not in sys.stdlib_module_names and package != "sweeprof")
         if not is_plain:
             return False
     return True
@@ -572,7 +575,7 @@ def _same(container: Any, base: Any, content: Any) -> bool:
     if not content:
         return True
     if issubclass(base, dict):
-        return all(map(is_, base.values(container), content.values())) and [*base.keys(container)] == [*content]
+        return all(map(is_, base.values(container), content.values())) and all(map(is_, base.keys(container), content))
     if base is set:
         return set.__eq__(container, content) is True
     return all(map(is_, base.__iter__(container), content))
