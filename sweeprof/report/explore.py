@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from os.path import commonprefix
@@ -15,7 +14,7 @@ from sweeprof.report.pictures import DASHES, MARKERS, OTHER_COLOUR, PALETTE
 from sweeprof.report.summary import NOISE
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import StringTable
-from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
+from sweeprof.results.compared_rows import Comparison, Row, axes_key, reason_of, value_of
 from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Json, Record
@@ -52,9 +51,9 @@ class Writer:
         """The different values of every axis, in the order of the sweep."""
         self._at: dict[str, dict[str, int]] = {}
         for axis in comparison.axes:
-            spelled = {_spelled(row.axes[axis]): row.axes[axis] for row in comparison.rows if axis in row.axes}
-            self.values[axis] = list(spelled.values())
-            self._at[axis] = {text: place for place, text in enumerate(spelled)}
+            known = {axes_key(row.axes[axis]): row.axes[axis] for row in comparison.rows if axis in row.axes}
+            self.values[axis] = list(known.values())
+            self._at[axis] = {text: place for place, text in enumerate(known)}
         self._rows, self._metrics, self._samples, self._is_whole = rows, metrics, samples, is_whole
         self._places = {row.combination_id: place for place, row in enumerate(rows)}
         self.command_start = commonprefix([row.command for row in rows])  # noqa: RUF071 – no paths
@@ -102,7 +101,7 @@ class Writer:
                 rare["failures"].append([failure.source, failure.log, traceback])
         return {
             "id": row.combination_id,
-            "at": [self._at[axis][_spelled(row.axes[axis])] if axis in row.axes else -1 for axis in self.values],
+            "at": [self._at[axis][axes_key(row.axes[axis])] if axis in row.axes else -1 for axis in self.values],
             "status": row.status,
             "reason": -1 if row.status == "ok" else self._reason(row.reason or "no reason was given"),
             "command": row.command.removeprefix(self.command_start),
@@ -140,10 +139,6 @@ class Writer:
 
     def _reason(self, text: str) -> int:
         return self.reasons.place(shortened(one_line(text), _LONGEST))
-
-
-def _spelled(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _short(value: Number | None, digits: int) -> float | None:

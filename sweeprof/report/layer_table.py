@@ -21,6 +21,7 @@ from sweeprof.results.layers import (
     Shapes,
     flops_per_s,
     forward_column,
+    share_of,
     total_flops_per_s,
     total_seconds,
     why_untimed,
@@ -227,7 +228,7 @@ class Figures:
         if column in SHARES:
             figure = forward_column(self.table) if column == "forward_share" else SHARES[column]
             part, whole = self.number(row, figure), self.total(figure)
-            return _share(part, whole)
+            return share_of(part, whole)
         if column == "flops_per_s":
             return flops_per_s(self.table, row)
         if column in WEIGHTS and is_repeated(row):
@@ -530,7 +531,7 @@ def by_type(table: LayerTable, depth: int | None = None, top: int | None = None,
         so_far = sums.get(row.type, 0)
         sums[row.type] = None if value is None or so_far is None else so_far + value
     whole = figures.total(column)
-    found = [(name, value, _share(value, whole)) for name, value in sums.items()]
+    found = [(name, value, share_of(value, whole)) for name, value in sums.items()]
     found.sort(key=lambda item: (item[1] is None, -(item[1] or 0)))
     return TypeSums(found[:top], column)
 
@@ -564,7 +565,7 @@ def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> TopRows
     for row in table.rows:
         value = figures.number(row, column)
         if value is not None:
-            found.append((row, value, None if column in RATES else _share(value, whole)))
+            found.append((row, value, None if column in RATES else share_of(value, whole)))
     found.sort(key=lambda item: -item[1])
     return TopRows(found[:top], column)
 
@@ -583,10 +584,6 @@ def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3)
             sums.append(f"{one_line(name) or 'outside any module'} {text_of(value, column)}")
         lines.append(f"{title}: {', '.join(sums) or MISSING}")
     return lines
-
-
-def _share(value: Number | None, whole: Number | None) -> float | None:
-    return None if value is None or not whole else value / whole
 
 
 # Times by module, in the three forms of the package nnprofiler: a summary like ``repr(model)``, timings, a pool of costs.

@@ -536,19 +536,20 @@ def find_baselines(baseline: Mapping[str, object], rows: Mapping[str, Mapping[st
         return dict.fromkeys(rows)
     ids: dict[str, str] = {}
     for id, axes in rows.items():
-        ids.setdefault(_spelled(axes), id)
-    named = ids.get(_spelled(baseline))
+        ids.setdefault(axes_key(axes), id)
+    named = ids.get(axes_key(baseline))
     if named is not None:
         return dict.fromkeys(rows, named)
     baselines: dict[str, str | None] = {}
     for id, axes in rows.items():
         wanted = {key: baseline.get(key, value) for key, value in axes.items()}
-        baselines[id] = ids.get(_spelled(wanted))
+        baselines[id] = ids.get(axes_key(wanted))
     return baselines
 
 
-def _spelled(values: object) -> str:
-    return json.dumps(values, sort_keys=True, default=str)
+def axes_key(value: object) -> str:
+    """Return a text that equal values of axes have in common, whatever order their mappings are in."""
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def compare_rows(
@@ -733,7 +734,7 @@ def _partners(sweep: Comparison, base: Comparison) -> dict[str, Row]:
     axes = sorted({*sweep.axes, *base.axes})
 
     def place(comparison: Comparison, row: Row) -> str:
-        return _spelled([setting(comparison, row, axis) for axis in axes])
+        return axes_key([setting(comparison, row, axis) for axis in axes])
 
     own_ids = {row.combination_id for row in sweep.rows}
     by_id: dict[str, Row] = {}

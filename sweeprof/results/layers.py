@@ -477,9 +477,9 @@ def records(table: LayerTable) -> list[Json]:
     lines = []
     for row in table.rows:
         line: Json = {name: getattr(row, name, None) for name in FRAME_COLUMNS}
-        line["params_share"] = _over(row.params, params)
-        line["macs_share"] = _over(row.macs, macs)
-        line["forward_share"] = _over(getattr(row, forward_column(table)), forward)
+        line["params_share"] = share_of(row.params, params)
+        line["macs_share"] = share_of(row.macs, macs)
+        line["forward_share"] = share_of(getattr(row, forward_column(table)), forward)
         line["flops_per_s"] = flops_per_s(table, row)
         untimed = dict.fromkeys(why_untimed(table, row, column) for column in TIMES)
         line["time_reason"] = "; ".join(filter(None, untimed)) or None
@@ -524,14 +524,14 @@ def flops_per_s(table: LayerTable, row: LayerRow) -> float | None:
     """
     if _has_excluded(table, row):
         return None
-    return _over(row.flops, getattr(row, forward_column(table)))
+    return share_of(row.flops, getattr(row, forward_column(table)))
 
 
 def total_flops_per_s(table: LayerTable) -> float | None:
     """Return the same of the whole table."""
     if any(_has_excluded(table, row) for row in table.rows):
         return None
-    return _over(table.flops, total_seconds(table, forward_column(table)))
+    return share_of(table.flops, total_seconds(table, forward_column(table)))
 
 
 def total_seconds(table: LayerTable, column: str) -> float | None:
@@ -592,7 +592,8 @@ def _subtract_weights(rows: Mapping[str, Sequence[LayerRow]], dropped: LayerRow)
         )
 
 
-def _over(part: float | None, whole: float | None) -> float | None:
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """Return a part over the whole; None where one is not known, or there is nothing."""
     if part is None or whole is None or whole <= 0:
         return None
     return part / whole
