@@ -452,9 +452,10 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment for a fork server: without what a launcher may have set for threads, and with ``extra``.
 
-    Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
+    Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork. So is CUDA: where an
+    import asks whether there is a GPU, as PyTorch's compiler does, PyTorch finds that out without CUDA.
     """
-    own = {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    own = {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     changed = {key: os.environ.get(key) for key in (*THREADS, *own, "PYTHONPATH")}
     own.setdefault(USERS, os.environ.get(USERS, json.dumps(changed)))
     inherited = {key: value for key, value in os.environ.items() if key not in THREADS}

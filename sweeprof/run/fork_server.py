@@ -182,6 +182,10 @@ def serve(connection: Connection, *preload: str) -> None:
     _send_when_closed(connection, signal.SIGKILL)
     for target in preload:
         _import(target)
+        if _uses_gpu():
+            print(f"{target} uses the GPU when it is imported: each trial imports it, and not this process", flush=True)
+            os.set_inheritable(connection.socket.fileno(), True)
+            os.execv(sys.executable, [argument for argument in sys.orig_argv if argument != target])
     # What every trial does first is done once: what Python, Hydra and sweeprof then keep in memory, the children share.
     instantiate({"_target_": "builtins.dict"})
     Record.from_dict(Record("sweep", "combination", "timing", "ok").to_dict())
@@ -227,6 +231,18 @@ def _import(target: str) -> None:
     except Exception as error:  # of a user's dataset, which may raise any exception
         print(formatted(error), f"cannot import {module}: {described(error)}", sep="\n", file=sys.stderr, flush=True)
         sys.exit(1)
+
+
+def _uses_gpu() -> bool:
+    """True if an import has set CUDA up in this process: in a child that is forked afterwards it does not work."""
+    torch: Any = sys.modules.get("torch")
+    private: Any = sys.modules.get("sweeprof.backends.torch.private")
+    if private is None or not torch.backends.cuda.is_built():
+        return False
+    child = os.fork()
+    if child == 0:
+        os._exit(int(private.is_in_bad_fork() and torch.cuda.device_count() > 0))
+    return os.waitpid(child, 0)[1] != 0
 
 
 def _send_when_closed(connection: Connection, number: signal.Signals) -> None:

@@ -21,7 +21,7 @@ import psutil
 from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import CommandError, Unsupported, described, formatted, location_of, original
 from sweeprof.measuring import nvml
-from sweeprof.passes.registry import PassResult, exclusive_passes
+from sweeprof.passes.registry import PassResult, exclusive_passes, pass_named
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results import environment
 from sweeprof.results.compared_rows import warnings_of
@@ -150,7 +150,9 @@ class Interference:
         self._gpu: str | None = None
         """The GPU's name; None: the trial measures none."""
         device = str(blank.config["device"]["type"])
-        if blank.pass_name in exclusive_passes() and device.partition(":")[0] in nvml.CUDA_DEVICES:
+        # NVML has a thread, and a process with threads cannot have the child in which a pass measures something first.
+        is_timed = blank.pass_name in exclusive_passes() and pass_named(blank.pass_name).first is None
+        if is_timed and device.partition(":")[0] in nvml.CUDA_DEVICES:
             self._gpu = device
             self._gpu_before = nvml.state_of(device)
         self._began = time.time()

@@ -37,6 +37,7 @@ def digest(tensors, *more):
 
 
 def finish(kind, weight):
+    os.environ["BUILT"] = "as CUDA sets CUDA_MODULE_LOADING when it is first used"
     if not weight.is_meta:
         time.sleep(float(os.environ["BUILDING_S"]))
     note(built=kind, is_real=not weight.is_meta)
@@ -45,6 +46,9 @@ def finish(kind, weight):
 class Net(torch.nn.Module):
     def __init__(self, kind):
         super().__init__()
+        import imported_by_the_builder
+
+        self.scale = imported_by_the_builder
         self.kind, self.is_noted = kind, False
         self.first = torch.nn.Linear(64, 64)
         self.recurrent = torch.nn.LSTM(64, 64)
@@ -79,7 +83,7 @@ class Net(torch.nn.Module):
             tied = self.last.weight is self.first.weight
             more = self.numbers, getattr(self, "total", 0), getattr(self, "drawn", 0), str(getattr(self, "place", 0)), tied
             note(ran=self.kind, digest=digest(tensors, *more, random.random(), np.random.rand(), torch.rand(2).tolist()))
-        return self.norm(self.last(self.recurrent(self.first(x))[0]))
+        return self.norm(self.last(self.recurrent(self.first(x))[0])) * self.scale.SCALE
 
 
 def llama(**settings):
@@ -117,6 +121,7 @@ class Seen:
 def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, building_s: float, *arguments: str) -> Seen:
     folder.mkdir(exist_ok=True)
     (folder / "models.py").write_text(MODELS)
+    (folder / "imported_by_the_builder.py").write_text("import torch\n\nSCALE = torch.ones(64)\n")
     monkeypatch.setenv("SEEN", str(folder / "seen.jsonl"))
     monkeypatch.setenv("BUILDING_S", str(building_s))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

@@ -167,7 +167,7 @@ class TorchBackend(Backend):
         reason = reason or unsupported_device_reason(self.precision, device, kinds)
         if reason is not None:
             raise Unsupported(reason)
-        module = in_inference(built_once(build))
+        module = in_inference(built_once(build, is_mapped=torch.device(device).type != "cpu"))
         if offloaded_to(module) is None:
             module = module.to(device)
         return TorchModel(variant.of(module), torch.device(device), variant, graphs_made())

@@ -22,6 +22,7 @@ no number; it runs right after the node that it serves and belongs where that on
 from __future__ import annotations
 
 import gzip
+import re
 import statistics
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -252,6 +253,22 @@ NODE = "autograd::engine::evaluate_function: "
 
 DEVICE_ACTIVITIES = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
 """What the profiler records of an accelerator, by the type of the device; of others it has no times."""
+CALL_OF_DRIVER = re.compile(r"(cu|cuda|hip|ur|ze)[A-Z]")
+"""How names of calls of a device's driver begin, such as ``cudaDeviceSynchronize``."""
+OVERHEADS = {
+    "Activity Buffer Request",
+    "Buffer Flush",
+    "Command Buffer Full",
+    "Driver Compiler",
+    "Instrumentation",
+    "Lazy Function Loading",
+    "Overhead",
+    "Resource",
+    "Runtime Triggered Module Loading",
+    "UVM Activity Init",
+    "Unknown",
+}
+"""What the profiler itself did, as Kineto names CUPTI's kinds of overhead (``overheadKindString``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +339,10 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
             with RecordFunction(STEP):
                 steps.whole(lambda phase: RecordFunction(PHASE + phase))
     every_event = profiler.events()
+    for event in every_event:
+        # torch finds the kernels of an operator by its number, which such an event has, too, by chance or from what it interrupts.
+        if event.name in OVERHEADS or (CALL_OF_DRIVER.match(event.name) and not event.is_user_annotation):
+            event.kernels = []
     events = [e for e in every_event if e.device_type.name == "CPU" and e.name != "[memory]"]
     operators, entered = _attributed(events)
     span = [event.cpu_time_total for event in events if event.name == STEP]
@@ -406,7 +427,8 @@ def _attributed(events: Sequence[Any]) -> tuple[tuple[TracedOperator, ...], dict
         elif event.sequence_nr >= 0 and not event.fwd_thread:
             of_node[event.thread, event.sequence_nr] = path
         of_event[event.id] = path
-        if event.name != STEP and not event.is_user_annotation and not event.name.startswith((MODULE, PHASE)):
+        is_operator = event.name not in OVERHEADS and event.name != STEP and not event.name.startswith((MODULE, PHASE))
+        if is_operator and not event.is_user_annotation:
             phase = bisect_right(begins, event.time_range.start) - 1
             # By time, as the backward runs in another thread on an accelerator.
             if phase >= 0 and event.time_range.start <= phases[phase].time_range.end:

@@ -26,6 +26,9 @@ current_dispatch_modes = interface("torch.utils._python_dispatch:_get_current_di
 rule_in_mode = interface("torch._library.simple_registry:find_torch_dispatch_rule")
 is_wrapper_subclass = interface("torch.utils._python_dispatch:is_traceable_wrapper_subclass_type")
 
+is_in_bad_fork = interface("torch.cuda:_is_in_bad_fork")
+"""Whether this process was forked from one that had asked CUDA's driver for anything."""
+
 swap_contents = interface("torch._C:_swap_tensor_impl")
 """Exchanges what two tensors hold; each keeps its class and its attributes."""
 

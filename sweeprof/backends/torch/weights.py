@@ -18,7 +18,10 @@ import random
 import shutil
 import sys
 import time
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
+from importlib import import_module
+from io import BufferedReader
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +39,8 @@ from sweeprof.targets import instantiate
 
 LONG_S = 1.0
 """Weights that are made in less time are made by every trial."""
+ALIGNMENT = 64
+"""Bytes to a multiple of which each storage in a file begins, as in memory."""
 SYMBOLIC = "torch.fx.experimental.symbolic_shapes"
 """A module that some operators import on the meta device: its 34 MB would be measured as memory of the model."""
 INITIALISED = "_is_hf_initialized"
@@ -51,16 +56,19 @@ class _Unfit(Exception):  # it is never reported as an error
     """Why a module cannot be made from a file."""
 
 
-def built_once(build: Build) -> torch.nn.Module:
+def built_once(build: Build, is_mapped: bool = False) -> torch.nn.Module:
     """Return the module that ``build`` makes from a config, with the same values whether or not they come from a file.
 
     Afterwards the random generators of torch, NumPy and Python are in the same state, too.
+
+    Args:
+        is_mapped: map the file instead of reading it, for a module that is then copied to an accelerator.
     """
     folder = os.environ.get(WEIGHTS)
     if folder is None or not isinstance(build, partial) or build.func is not instantiate:
         return built(build)
     # A builder may read variables, and what it draws depends on what was drawn before.
-    known = [build.args, torch.initial_seed(), sorted(os.environ.items())]
+    known = [build.args, torch.initial_seed(), _variables()]
     model = json.dumps(known, sort_keys=True, default=str)
     now = _generators()
     if model not in _begun:
@@ -70,20 +78,27 @@ def built_once(build: Build) -> torch.nn.Module:
     if path.with_suffix(".json").exists():
         try:
             _set_generators(before)
-            return _read(build, path)
+            return _read(build, path, is_mapped)
         except Exception as error:  # the builder may raise anything on meta, and a disk may fail
             log.debug("the weights are not read from the file: %s", described(error))
             path.with_suffix(".bin").unlink(missing_ok=True)
             _set_generators(now)
+    imported = set(sys.modules)
     begin = time.perf_counter()
     module = built(build)
     is_long = time.perf_counter() - begin >= LONG_S
     if is_long and now == before and not path.with_suffix(".json").exists():
         try:
-            _write(module, path)
+            _write(module, path, [name for name in sys.modules if name not in imported])
         except Exception as error:  # a module may hold anything, and a disk may fail
             log.debug("weights are not kept: %s", described(error))
     return module
+
+
+@cache
+def _variables() -> list[tuple[str, str]]:
+    """Return the environment variables before this process built anything: CUDA, and what builders import, set further ones."""
+    return sorted(os.environ.items())
 
 
 def _generators() -> bytes:
@@ -145,8 +160,12 @@ def _contents(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.U
     return list(tensors.values()), list(storages.values()), contents
 
 
-def _write(module: torch.nn.Module, path: Path) -> None:
-    """Write the weights of a module that was just built, unless they would take more than half of the free space."""
+def _write(module: torch.nn.Module, path: Path, imported: list[str]) -> None:
+    """Write the weights of a module that was just built, unless they would take more than half of the free space.
+
+    Args:
+        imported: the names of what its builder imported.
+    """
     _, storages, contents = _contents(module)
     if any(storage.device.type != "cpu" for storage in storages):
         raise _Unfit("the builder puts weights on another device")
@@ -160,6 +179,7 @@ def _write(module: torch.nn.Module, path: Path) -> None:
             file.truncate(0)  # of a trial that was killed
             for storage in storages:
                 file.write(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
+                file.write(bytes(-storage.nbytes() % ALIGNMENT))
             file.flush()
             os.fsync(file.fileno())  # or the system would write it while something is measured
         except OSError:
@@ -170,11 +190,12 @@ def _write(module: torch.nn.Module, path: Path) -> None:
             "storages": [storage.nbytes() for storage in storages],
             "torch": torch.get_rng_state().numpy().tobytes().hex(),
             "generators": hashlib.sha256(_generators()).hexdigest(),
+            "imported": imported,
         }
         write_json(path.with_suffix(".json"), description, compact=True, durable=False)
 
 
-def _read(build: Build, path: Path) -> torch.nn.Module:
+def _read(build: Build, path: Path, is_mapped: bool) -> torch.nn.Module:
     """Return the module that ``build`` makes, with the weights in a file.
 
     Raises:
@@ -183,6 +204,9 @@ def _read(build: Build, path: Path) -> torch.nn.Module:
     """
     with path.with_suffix(".bin").open("rb") as file:
         known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        for name in known["imported"]:  # or the tensors that modules hold would be made on the meta device
+            with suppress(ImportError):  # of what others put among the modules
+                import_module(name)
         undrawn = torch.get_rng_state()
         has_symbolic = SYMBOLIC in sys.modules
         sys.modules.setdefault(SYMBOLIC, None)  # type: ignore[arg-type]  # so that importing it raises
@@ -209,14 +233,25 @@ def _read(build: Build, path: Path) -> torch.nn.Module:
         for thing in gc.get_objects():
             if issubclass(type(thing), torch.Tensor) and thing.is_meta and id(thing) not in found:
                 raise _Unfit("there is a tensor on meta that the module does not show")
-        storages = []
-        for size in known["storages"]:
-            values = torch.empty(size, dtype=torch.uint8)
-            if file.readinto(values.numpy().data) != size:
-                raise _Unfit("the file is incomplete")
-            storages.append(values.untyped_storage())
+        storages = _storages(file, known["storages"], is_mapped)
     for tensor, facts in zip(tensors, contents[-len(tensors) :], strict=True):
         filled = torch.empty(0, dtype=tensor.dtype).set_(storages[facts["storage"]], *facts["view"])
         # So that whatever refers to the tensor has the values.
         swap_contents(tensor, filled.requires_grad_(tensor.requires_grad))
     return module
+
+
+def _storages(file: BufferedReader, sizes: list[int], is_mapped: bool) -> list[torch.UntypedStorage]:
+    """Return what a file has, in memory of its own; of a file that is mapped only what is written to later."""
+    storages, begin = [], 0
+    for size in sizes:
+        if is_mapped and size:
+            values = torch.from_numpy(np.memmap(file, np.uint8, "c", begin, size))
+        else:
+            values = torch.empty(size, dtype=torch.uint8)
+            file.seek(begin)
+            if file.readinto(values.numpy().data) != size:
+                raise _Unfit("the file is incomplete")
+        storages.append(values.untyped_storage())
+        begin += size + -size % ALIGNMENT
+    return storages

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,6 +21,7 @@ import sweeprof
 from support import simulated_device
 from support.simulated_device import COPY_S
 from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.backends.torch import weights
 from sweeprof.backends.torch.model import EventClock, TorchModel, clock_of
 from sweeprof.backends.torch.training import Steps
 from sweeprof.datasets.arrays import Synthetic
@@ -29,14 +32,39 @@ from sweeprof.metrics import latency
 from sweeprof.metrics.memory import process_peak
 from sweeprof.metrics.metric import Missing
 from sweeprof.passes.memory import Memory
+from sweeprof.paths import WEIGHTS
 from sweeprof.profiling.conformance import CHECKS
 from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.record import Protocol
+from sweeprof.targets import instantiate
 
 KIB = 1024
 on_the_simulated_device = pytest.mark.skipif(
     shutil.which("g++") is None, reason="the device is compiled by g++: make compiler"
 )
+
+
+def test_weights_for_an_accelerator_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module has the values that the file has, and what it writes to them is not in the file."""
+    monkeypatch.setenv(WEIGHTS, str(tmp_path))
+    monkeypatch.setattr(weights, "LONG_S", 0)
+    build = partial(instantiate, {"_target_": "torch.nn.BatchNorm1d", "num_features": 5})
+    numbers = torch.get_rng_state()
+    made = weights.built_once(build, is_mapped=True)
+    (file,) = tmp_path.glob("*.bin")
+    content = bytearray(file.read_bytes())
+    content[:4] = np.float32(3).tobytes()
+    file.write_bytes(content)
+    torch.set_rng_state(numbers)
+    mapped = weights.built_once(build, is_mapped=True)
+    expected = {**made.state_dict(), "weight": torch.tensor([3.0, 1, 1, 1, 1])}
+    found = mapped.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+    with torch.no_grad():
+        mapped.weight.fill_(7)  # type: ignore[operator]
+    assert mapped.weight.sum() == 35  # type: ignore[operator]
+    assert file.read_bytes() == content
 
 
 @pytest.fixture(scope="module")

@@ -112,6 +112,32 @@ def test_calls_shapes_and_flops_of_a_forward_are_those_of_a_hand_count() -> None
     assert all(row.device_self_s is None and row.device_total_s is None for row in found.rows)
 
 
+def test_what_the_profiler_itself_does_is_no_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU torch gives it the kernels of the operator that it interrupts, and a call of the driver those of any other."""
+    events_of: Callable[[profile], Any] = profile.events
+
+    def on_gpu(profiler: profile) -> Any:
+        found = events_of(profiler)
+        product = next(event for event in found if event.name == "aten::addmm")
+        times = (product.time_range.start, product.time_range.end)
+        for name in ("Activity Buffer Request", "cudaDeviceSynchronize"):
+            other = FunctionEvent(product.id, name, product.thread, *times, use_device="cuda")  # type: ignore[no-untyped-call]
+            for event in (product, other):
+                event.append_kernel("gemm", 0, 5)
+            other.set_cpu_parent(product)  # type: ignore[no-untyped-call]
+            product.append_cpu_child(other)
+            found.insert(found.index(product) + 1, other)
+            seen.append(other)
+        return found
+
+    seen: list[Any] = []
+    monkeypatch.setattr(profile, "events", on_gpu)
+    found = traced(mlp(), torch.randn(3, 8))
+    assert seen
+    assert not any(event.kernels for event in seen)
+    assert {row.operator for row in found.rows} & {event.name for event in seen} == {"cudaDeviceSynchronize"}
+
+
 def test_a_training_step_has_each_gradients_product_where_its_layer_is() -> None:
     found = trained(mlp(), torch.randn(3, 8))
     products = {

@@ -47,7 +47,7 @@ def server(folder: Path) -> list[Path]:
     """Two packages, the second of which is about to start again from zero; the memory of the first; and parts of packages."""
     zones = [
         zone(folder, "intel-rapl:0", "package-0"),
-        zone(folder, "intel-rapl:1", "package-1", energy_uj=9_000_000, range_uj=10_000_000),
+        zone(folder, "intel-rapl:1", "package-1", energy_uj=2**38 - 1_000_000),
         zone(folder, "intel-rapl:0:2", "dram"),
     ]
     zone(folder, "intel-rapl:0:0", "core")
@@ -110,6 +110,18 @@ def test_a_counter_that_is_updated_seldom_is_read_for_longer() -> None:
     found = measured(machine.step, meters, 0.5, lambda: machine.now, machine.sleep)
     assert found.seconds >= 10
     assert found.idle_seconds >= 10
+
+
+def test_reading_a_counter_takes_no_time_from_the_steps() -> None:
+    """NVML's takes as long as a step in a virtual machine; the machine is idle meanwhile."""
+    machine = Machine()
+
+    def read() -> float:
+        machine.sleep(0.02)
+        return machine.joules
+
+    found = measured(machine.step, Meters([Counter("GPU 0", read, 0.1)]), 0.5, lambda: machine.now, machine.sleep)
+    assert found.watts == pytest.approx(25, rel=0.03)
 
 
 def value(result: object) -> Any:
@@ -222,7 +234,7 @@ def test_the_energy_of_a_generation_on_a_gpu_without_that_of_the_processor(
     """Each reading of the counter, one after each step, is 2.5 J."""
     with_gpu(monkeypatch, tmp_path, "no processors")
     monkeypatch.setattr(energy_pass, "UPDATES", 1)
-    monkeypatch.setattr(energy_pass, "UTILIZATION_S", 0.02)
+    monkeypatch.setattr(energy_pass, "READINGS_S", 0)
     session = BuiltSession(
         backend=FakeBackend(), build=FakeModel, dataset=Synthetic([4]), batch_size=4, device="cuda", protocol=PROTOCOL
     )

@@ -347,6 +347,25 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
         ForkServer(["no_such_module"], {}, tmp_path / "fork-server.log").wait_until_ready()
 
 
+def test_an_import_that_uses_the_gpu_is_left_to_the_trials(tmp_path: Path) -> None:
+    """CUDA does not work in a child of a process that has used it. The first module makes a host with a GPU of this one."""
+    gpu = "import torch\ntorch.backends.cuda.is_built = lambda: True\ntorch.cuda.device_count = lambda: 1\n"
+    (tmp_path / "host_with_gpu.py").write_text(gpu)
+    uses = "from sweeprof.backends.torch import private\nprivate.is_in_bad_fork = lambda: True\nprint('imported')\n"
+    (tmp_path / "uses_the_gpu.py").write_text(uses)
+    (tmp_path / "harmless.py").write_text("print('the last is imported')\n")
+    log = tmp_path / "fork-server.log"
+    modules = ["sweeprof.backends.torch.adapter", "host_with_gpu", "uses_the_gpu", "harmless"]
+    server = ForkServer(modules, {"PYTHONPATH": str(tmp_path)}, log)
+    server.wait_until_ready()
+    server.close()
+    assert log.read_text().splitlines() == [
+        "imported",
+        "uses_the_gpu uses the GPU when it is imported: each trial imports it, and not this process",
+        "the last is imported",
+    ]
+
+
 def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, "7")
@@ -356,6 +375,7 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "OMP_NUM_THREADS" not in found
     assert "MKL_NUM_THREADS" not in found
     assert (found["OPENBLAS_NUM_THREADS"], found["KEPT"], found["MINE"]) == ("1", "yes", "1")
+    assert found["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1", "asking for a GPU keeps children from using it"
     assert child_environment({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert dict(os.environ) == before
 
