@@ -593,10 +593,13 @@ def test_processes_of_two_shards_see_different_gpus(
         gpu = record.environment["gpu"]
         assert (gpu["driver"], gpu["power_limit_w"]) == ("580.65.06", 700)
         assert gpu["before"]["celsius"] == gpu["after"]["celsius"] == 41
+    for record in read_records(folder.records):
+        # NVML has a thread, beside which the pass could not have the child in which it measures added memory.
+        assert ("before" in record.environment["gpu"]) is (record.pass_name == "timing")
 
 
 def on_gpus() -> Plan:
-    plan = fake_plan({"a": {}, "b": {}}, ["timing"], "fork", rounds=2)
+    plan = fake_plan({"a": {}, "b": {}}, ["timing", "memory"], "fork", rounds=2)
     changed = {"device": {"type": "cuda"}, "model": {"fake": {"_target_": "support.plans.saying_gpus"}}}
     combinations = tuple(dataclasses.replace(c, config={**c.config, **changed}) for c in plan.combinations)
     return dataclasses.replace(plan, combinations=combinations, shards=(("ca",), ("cb",)))
