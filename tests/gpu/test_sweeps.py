@@ -111,4 +111,16 @@ def test_compiled_rows(cwd: Path, device: str) -> None:
 def test_the_default_table_is_complete(cwd: Path, device: str) -> None:
     (row,) = run_command(cwd, *arguments(device, "batch_size=4")).rows()
     assert row["status"] == "ok"
-    assert row["cells"]["latency/forward"]["measurement"]["value"] > 0
+    for name in ("latency/forward", "memory/added_bytes"):
+        assert row["cells"][name]["measurement"]["value"] > 0, row["cells"][name]
+
+
+def test_a_model_of_transformers(cwd: Path, device: str) -> None:
+    """Its modules are imported before trials are forked, of which one may use the GPU, as torchao does."""
+    pytest.importorskip("transformers")
+    config = "model.config={num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2, intermediate_size: 64, vocab_size: 99}"
+    model = ("model=transformers", "model.architecture=llama", "model.task=text-generation", config)
+    ran = run_command(cwd, *model, f"device.type={device}", *QUICK, "metrics=generation", "generation.new_tokens=4")
+    (row,) = ran.rows()
+    assert row["status"] == "ok", ran.out + ran.err
+    assert row["cells"]["generation/latency"]["measurement"]["value"] > 0
