@@ -17,7 +17,7 @@ from support.plans import read_records
 pytestmark = pytest.mark.slow
 
 MODELS = """
-import hashlib, json, os, random, time
+import functools, hashlib, json, os, random, sys, time
 
 import numpy as np
 import torch
@@ -43,11 +43,19 @@ def finish(kind, weight):
     note(built=kind, is_real=not weight.is_meta)
 
 
+@functools.cache
+def kept():
+    return torch.arange(3)
+
+
 class Net(torch.nn.Module):
     def __init__(self, kind):
         super().__init__()
+        plugins = os.path.join(os.path.dirname(__file__), "plugins")
+        sys.path.insert(0, plugins)  # as torch.hub does: it cannot be imported afterwards
         import imported_by_the_builder
 
+        sys.path.remove(plugins)
         self.scale = imported_by_the_builder
         self.kind, self.is_noted = kind, False
         self.first = torch.nn.Linear(64, 64)
@@ -70,6 +78,10 @@ class Net(torch.nn.Module):
             self.part = self.passing[2:4]
         elif kind == "knows its device":
             self.place = self.passing.device
+        elif kind == "gives a function its device":
+            self.make = functools.partial(torch.arange, 3, device=self.passing.device)
+        elif kind == "keeps a tensor elsewhere":
+            kept()
         self.hidden = lambda: hidden
         finish(kind, self.first.weight)
 
@@ -79,7 +91,7 @@ class Net(torch.nn.Module):
             with torch.no_grad():
                 self.passing += 1  # seen by the view
             tensors = [*self.parameters(), *self.buffers(), *self.plain, self.hidden(), *self.recurrent._flat_weights]
-            tensors.append(getattr(self, "part", self.passing))
+            tensors += [getattr(self, "part", self.passing), getattr(self, "make", kept)()]
             tied = self.last.weight is self.first.weight
             more = self.numbers, getattr(self, "total", 0), getattr(self, "drawn", 0), str(getattr(self, "place", 0)), tied
             note(ran=self.kind, digest=digest(tensors, *more, random.random(), np.random.rand(), torch.rand(2).tolist()))
@@ -99,7 +111,16 @@ def seen(model, *_):
         note(ran="llama", digest=digest([*model.parameters(), *model.buffers()], torch.rand(2).tolist()))
 """
 FROM_FILE = "is plain"
-KINDS = (FROM_FILE, "reads a value", "hides a tensor", "draws on the host", "holds a view", "knows its device")
+KINDS = (
+    FROM_FILE,
+    "reads a value",
+    "hides a tensor",
+    "draws on the host",
+    "holds a view",
+    "knows its device",
+    "gives a function its device",
+    "keeps a tensor elsewhere",
+)
 NETS = ("model=lenet5", "model.torch._target_=models.Net", f"+model.torch.kind={','.join(map(repr, KINDS))}")
 SHORT = ("protocol=short", "protocol.rounds=2", "protocol.min_s=0.01", "protocol.warmup_s=0.01", "tracking=none")
 
@@ -121,7 +142,8 @@ class Seen:
 def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, building_s: float, *arguments: str) -> Seen:
     folder.mkdir(exist_ok=True)
     (folder / "models.py").write_text(MODELS)
-    (folder / "imported_by_the_builder.py").write_text("import torch\n\nSCALE = torch.ones(64)\n")
+    (folder / "plugins").mkdir(exist_ok=True)
+    (folder / "plugins" / "imported_by_the_builder.py").write_text("import torch\n\nSCALE = torch.ones(64)\n")
     monkeypatch.setenv("SEEN", str(folder / "seen.jsonl"))
     monkeypatch.setenv("BUILDING_S", str(building_s))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

@@ -19,9 +19,12 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from itertools import chain
 from math import prod
+from types import ModuleType
 from typing import Any, TypedDict, TypeGuard, TypeVar
 
 import numpy as np
@@ -639,9 +642,31 @@ def built(build: Build) -> torch.nn.Module:
 
 def build_on_meta(build: Build) -> torch.nn.Module:
     """The module that ``build`` makes, without memory for its parameters and without filling them."""
-    # A module that loads its weights onto meta would warn.
-    with warnings.catch_warnings(action="ignore"), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
-        return built(build)
+    finder = _ImportsOnHost()
+    sys.meta_path.insert(0, finder)
+    try:
+        # A module that loads its weights onto meta would warn.
+        with warnings.catch_warnings(action="ignore"), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
+            return built(build)
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _ImportsOnHost(MetaPathFinder):
+    """Has what is imported make its tensors on the host: they outlive what is built on meta."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        others = [finder.find_spec for finder in sys.meta_path if finder is not self]
+        spec = next(filter(None, (find(name, path, target) for find in others)), None)
+        loader: Any = spec and spec.loader
+        if hasattr(loader, "__dict__") and not isinstance(loader, type):  # those of built-in modules are classes
+            loader.exec_module = partial(_executed_on_host, loader.exec_module)
+        return spec
+
+
+def _executed_on_host(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    with torch.device("cpu"):
+        execute(module)
 
 
 def made(build: Build) -> torch.nn.Module:

@@ -16,13 +16,16 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from io import BufferedReader
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import numpy as np
 import torch
@@ -43,6 +46,8 @@ ALIGNMENT = 64
 """Bytes to a multiple of which each storage in a file begins, as in memory."""
 SYMBOLIC = "torch.fx.experimental.symbolic_shapes"
 """A module that some operators import on the meta device: its 34 MB would be measured as memory of the model."""
+MOST_REACHED = 1_000_000
+"""Objects that a module refers to: a second of looking through them."""
 INITIALISED = "_is_hf_initialized"
 """The attribute by which transformers marks modules whose weights it has filled; it fills none on the meta device."""
 _PLAIN = (bool, int, float, complex, str, type(None), torch.device, torch.dtype)
@@ -71,11 +76,12 @@ def built_once(build: Build, is_mapped: bool = False) -> torch.nn.Module:
     known = [build.args, torch.initial_seed(), _variables()]
     model = json.dumps(known, sort_keys=True, default=str)
     now = _generators()
-    if model not in _begun:
+    is_first = model not in _begun
+    if is_first:
         key = hashlib.sha256(model.encode() + now)
         _begun[model] = Path(folder) / key.hexdigest()[:24], now
     path, before = _begun[model]
-    if path.with_suffix(".json").exists():
+    if path.with_suffix(".json").exists() and (not is_first or _is_fit(build, path, before)):
         try:
             _set_generators(before)
             return _read(build, path, is_mapped)
@@ -86,10 +92,10 @@ def built_once(build: Build, is_mapped: bool = False) -> torch.nn.Module:
     imported = set(sys.modules)
     begin = time.perf_counter()
     module = built(build)
-    is_long = time.perf_counter() - begin >= LONG_S
-    if is_long and now == before and not path.with_suffix(".json").exists():
+    build_s = time.perf_counter() - begin
+    if build_s >= LONG_S and now == before and not path.with_suffix(".json").exists():
         try:
-            _write(module, path, [name for name in sys.modules if name not in imported])
+            _write(module, path, build_s, [name for name in sys.modules if name not in imported])
         except Exception as error:  # a module may hold anything, and a disk may fail
             log.debug("weights are not kept: %s", described(error))
     return module
@@ -135,8 +141,11 @@ def _contents(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.U
     for part in parts_of([vars(inner) for inner in modules]):
         if isinstance(part, torch.Tensor):
             tensors.setdefault(id(part), part)
-        elif isinstance(part, torch.Generator) or (isinstance(part, torch.device | str) and str(part) == "meta"):
+        elif isinstance(part, str) and part == "meta":
             raise _Unfit(f"the module holds {part!r}")
+    for thing in _reached(module):
+        if isinstance(thing, torch.Generator) or (isinstance(thing, torch.device) and thing.type == "meta"):
+            raise _Unfit(f"the module holds {thing!r}")
     storages: dict[int, torch.UntypedStorage] = {}
     places: dict[int, int] = {}
     for tensor in tensors.values():
@@ -160,11 +169,30 @@ def _contents(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.U
     return list(tensors.values()), list(storages.values()), contents
 
 
-def _write(module: torch.nn.Module, path: Path, imported: list[str]) -> None:
+def _reached(module: torch.nn.Module) -> Iterator[object]:
+    """Yield what a module refers to: in attributes and containers, and in closures and arguments of functions that it holds."""
+    seen = {id(module)}
+    waiting: list[object] = [module]
+    while waiting:
+        thing = waiting.pop()
+        yield thing
+        if isinstance(thing, type | ModuleType):
+            continue
+        found = gc.get_referents(thing)
+        if isinstance(thing, FunctionType):  # not what its module holds
+            found = [thing.__closure__, thing.__defaults__, thing.__kwdefaults__]
+        waiting += [part for part in found if id(part) not in seen]
+        seen.update(map(id, found))
+        if len(seen) > MOST_REACHED:
+            raise _Unfit("the module holds too much to look through")
+
+
+def _write(module: torch.nn.Module, path: Path, build_s: float, imported: list[str]) -> None:
     """Write the weights of a module that was just built, unless they would take more than half of the free space.
 
     Args:
-        imported: the names of what its builder imported.
+        build_s: how long its builder took.
+        imported: the names of what it imported.
     """
     _, storages, contents = _contents(module)
     if any(storage.device.type != "cpu" for storage in storages):
@@ -191,8 +219,42 @@ def _write(module: torch.nn.Module, path: Path, imported: list[str]) -> None:
             "torch": torch.get_rng_state().numpy().tobytes().hex(),
             "generators": hashlib.sha256(_generators()).hexdigest(),
             "imported": imported,
+            "build_s": build_s,
         }
         write_json(path.with_suffix(".json"), description, compact=True, durable=False)
+
+
+def _is_fit(build: Build, path: Path, before: bytes) -> bool:
+    """Find out in a child whether a module can be made from a file: a builder may keep what it makes on the meta device.
+
+    It is found out once. The child ends before it has read the weights, or after twice the time that building took.
+    """
+    if path.with_suffix(".fit").exists():
+        return True
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, 2 * _described(path)["build_s"])
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            _set_generators(before)
+            _read(build, path, is_mapped=True)
+            code = 0
+        finally:
+            os._exit(code)
+    if os.waitpid(child, 0)[1] != 0:
+        path.with_suffix(".bin").unlink(missing_ok=True)
+        return False
+    path.with_suffix(".fit").touch()
+    return True
+
+
+def _described(path: Path) -> Json:
+    known: Json = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return known
 
 
 def _read(build: Build, path: Path, is_mapped: bool) -> torch.nn.Module:
@@ -203,7 +265,7 @@ def _read(build: Build, path: Path, is_mapped: bool) -> torch.nn.Module:
         Exception: the builder cannot build it there, or the file cannot be read.
     """
     with path.with_suffix(".bin").open("rb") as file:
-        known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        known = _described(path)
         for name in known["imported"]:  # or the tensors that modules hold would be made on the meta device
             with suppress(ImportError):  # of what others put among the modules
                 import_module(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 import math
 import subprocess
@@ -19,7 +20,10 @@ from torch import nn
 
 import sweeprof
 from support.torch_modules import Applied, Functional, undisturbed
+from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.training import count_training
+from sweeprof.counting.formulas import DEFAULTS
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -200,6 +204,20 @@ def test_layers_are_there_where_the_forward_cannot_be_traced() -> None:
         assert "0 MACs" not in text
     for text in (layers.tree(), layers.to_html()):
         assert f"Not counted: {layers.uncounted}" in html.unescape(text)
+
+
+def test_what_a_builder_imports_has_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builder runs on meta; tensors of a module that it imports are there for the whole process."""
+    (tmp_path / "sizes_of_anchors.py").write_text("import torch\n\nSIZES = torch.tensor([1, 2, 4])\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def build() -> nn.Module:
+        sizes = importlib.import_module("sizes_of_anchors").SIZES
+        linear = nn.Linear(4, 8)
+        return Functional(lambda x: sum(linear(x) for _ in range(sum(sizes.tolist()))))
+
+    rows = TorchBackend().analyze(build, Inputs((TensorSpec((3, 4)),)), None, DEFAULTS).rows
+    assert sum(row.macs or 0 for row in rows) == 7 * 3 * 4 * 8
 
 
 def test_a_real_model_with_inputs_on_meta_is_run_on_zeros() -> None:
