@@ -118,10 +118,17 @@ def array_of(picture: Image, spec: ImagePreprocessing, place: str) -> npt.NDArra
     """Return ``(channels, height, width)``.
 
     Raises:
-        DatasetError: the picture is smaller than what is cut out of it.
+        DatasetError: the picture is smaller than what is cut out of it, or the range of its values is unknown.
     """
     image = package("PIL.Image", "images")
-    picture = picture.convert("L" if spec.channels == 1 else "RGB")
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PPM"):
+        # Grey values of 16 bits, which Pillow would clip to 255: they stay floating-point numbers, so that none is rounded.
+        picture = image.fromarray(np.asarray(picture, np.float32) / np.float32(65535 / 255))
+    elif picture.mode in ("I", "F"):
+        kind = "32-bit integers" if picture.mode == "I" else "floating-point numbers"
+        raise DatasetError(f"{place} is a picture of {kind}, whose range is unknown: convert it to 8 or 16 bits")
+    else:
+        picture = picture.convert("L" if spec.channels == 1 else "RGB")
     width, height = picture.size
     wanted = (spec.width or width, spec.height or height)
     size = wanted
@@ -136,7 +143,9 @@ def array_of(picture: Image, spec: ImagePreprocessing, place: str) -> npt.NDArra
         if left < 0 or top < 0:
             raise DatasetError(f"{place} is resized to {size}, which is smaller than the crop {wanted}")
         picture = picture.crop((left, top, left + wanted[0], top + wanted[1]))
-    values = np.asarray(picture, np.float32).reshape(wanted[1], wanted[0], spec.channels).transpose(2, 0, 1)
+    # Bicubic interpolation of floating-point numbers can overshoot, and pictures of 16 bits have one channel.
+    pixels = np.asarray(picture, np.float32).clip(0, 255).reshape(wanted[1], wanted[0], -1)
+    values = np.broadcast_to(pixels, (*pixels.shape[:2], spec.channels)).transpose(2, 0, 1)
     if spec.order == "bgr":
         values = values[::-1]
     # Divided by 255, not multiplied with its inverse, as all frameworks do: the results differ in the last bit.

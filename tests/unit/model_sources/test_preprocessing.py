@@ -145,6 +145,24 @@ def test_grey_and_colours_and_their_order() -> None:
     np.testing.assert_array_equal(grey, wanted[None])
 
 
+def test_pictures_of_16_bits_have_values_from_0_to_1(tmp_path: Path) -> None:
+    greys = np.random.default_rng(0).integers(0, 65536, (6, 8), np.uint16)
+    (tmp_path / "a").mkdir()
+    for name in ("1.png", "2.tif", "3.ppm"):
+        Image.fromarray(greys).save(tmp_path / "a" / name)
+    for channels in (1, 3):
+        images = Images(path=str(tmp_path), channels=channels)
+        for record in images.records("test"):
+            values = images.decoded(record).inputs
+            assert values.shape == (channels, 6, 8)
+            np.testing.assert_allclose(values, np.broadcast_to(greys / 65535, values.shape), atol=1e-6)
+    larger = array_of(Image.fromarray(greys), ImagePreprocessing(30, 30, interpolation="bicubic"), "")
+    assert (larger.min(), larger.max()) == (0, 1)
+    for dtype, kind in ((np.int32, "32-bit integers"), (np.float32, "floating-point numbers")):
+        with pytest.raises(DatasetError, match=f"a.tif is a picture of {kind}, whose range is unknown"):
+            array_of(Image.fromarray(greys.astype(dtype)), ImagePreprocessing(0, 0), "a.tif")
+
+
 def test_the_size_of_the_models_inputs_applies_to_pictures(tmp_path: Path) -> None:
     (tmp_path / "p" / "a").mkdir(parents=True)
     picture(300, 260).save(tmp_path / "p" / "a" / "1.png")
