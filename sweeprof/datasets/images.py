@@ -261,9 +261,13 @@ def classes_of(source: Source, path: str, name: SplitName) -> list[str]:
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder, and was to be the split {name!r}")
     classes = {folder.name for folder in _folders(root)}
-    if root != whole:  # numbers must not depend on the part: all parts have the same classes
-        for part in _folders(whole):
-            classes |= {folder.name for folder in _folders(part)}
+    # Numbers must not depend on the part: all parts have the same classes.
+    parts = _folders(whole) if root != whole else []
+    other = source.path_of(path, "train" if name == "test" else "test")
+    if other != whole and other.is_dir():
+        parts.append(other)
+    for part in parts:
+        classes |= {folder.name for folder in _folders(part)}
     if not classes:
         raise DatasetError(f"{root} has no folders: one is needed for each class")
     return sorted(classes)

@@ -144,7 +144,8 @@ def test_parts_of_a_folder_have_the_same_classes(tmp_path: Path) -> None:
     assert read(Images(path=str(folder))).targets.tolist() == [1]
     assert read(Images(path=str(folder)), "train").targets.tolist() == [0, 1]
     assert read(Images(path=str(folder), split="train", train_split="val")).targets.tolist() == [0, 1]
-    assert read(Images(path=f"{folder}/{{split}}", split="val")).targets.tolist() == [0]
+    assert read(Images(path=f"{folder}/{{split}}", split="val")).targets.tolist() == [1]
+    assert read(Images(path=f"{folder}/{{split}}", split="val"), "train").targets.tolist() == [0, 1]
     write_images(folder, {"train/a/.ipynb_checkpoints/1-checkpoint.png": (4, 4)})
     (folder / "train" / "b" / "._1.png").write_bytes(b"what macOS leaves beside a file")
     assert read(Images(path=str(folder)), "train").targets.tolist() == [0, 1]
