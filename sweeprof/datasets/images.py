@@ -318,7 +318,7 @@ class Audio(Source):
         sampling_rate: in Hz, to which files are resampled; None: as the model's source specifies, otherwise the files' own.
         length: samples to which recordings are cut or filled up with silence; None: ``inputs.audio_samples`` of the model,
             otherwise they stay as long as they are.
-        normalize: True: each recording has the mean 0 and the variance 1.
+        normalize: True: each recording has the mean 0 and the variance 1, before it is filled up.
         processor: the folder of a feature extractor of transformers, whose features are the inputs; None: waveforms.
         """
         self._path, self._rate, self._length = path, sampling_rate, length
@@ -375,10 +375,11 @@ class Audio(Source):
         mono = resampled(wave.mean(axis=1), rate, self._rate or rate)
         if not len(mono):
             raise DatasetError(f"{path} has no samples")
-        if self._length is not None:
-            mono = np.pad(mono[: self._length], (0, max(0, self._length - len(mono))))
+        mono = mono[: self._length]
         if self._normalize:
             mono = (mono - mono.mean()) / np.sqrt(mono.var() + 1e-7)
+        if self._length is not None:
+            mono = np.pad(mono, (0, self._length - len(mono)))
         inputs: Any = mono.astype(np.float32)
         if self._processor is not None:
             if self._extract is None:

@@ -345,6 +345,9 @@ def test_sound_at_another_rate(tmp_path: Path) -> None:
     assert workload_of(source, Inputs((np.zeros((3, 8000)),)), 3) == Workload("seconds of audio", 1.5)
     normal = read(Audio(path=str(tmp_path / "sounds"), length=4000, normalize=True, sampling_rate=16000))
     np.testing.assert_allclose([normal.inputs.mean(), normal.inputs.std()], [0, 1], atol=1e-3)
+    filled = read(Audio(path=str(tmp_path / "sounds"), length=9000, normalize=True, sampling_rate=16000)).inputs
+    np.testing.assert_allclose([filled[:, :8000].mean(), filled[:, :8000].std()], [0, 1], atol=1e-3)
+    assert not filled[:, 8000:].any()
 
 
 # Mistakes.
