@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -167,7 +168,9 @@ def _read(path: Path) -> pandas.DataFrame:
             package("pyarrow", "parquet")
             table = pandas.read_parquet(path)
         elif path.suffix == ".jsonl":
-            table = pandas.read_json(path, lines=True)
+            # Not by read_json, which takes some columns of numbers for dates, by their names, and texts such as "007" for numbers.
+            with path.open(encoding="utf-8") as lines:
+                table = pandas.DataFrame([json.loads(line) for line in lines if line.strip()])
         else:
             table = pandas.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
     except (OSError, ValueError) as error:  # what pandas and pyarrow raise for damaged files are ValueErrors

@@ -236,6 +236,22 @@ def test_a_missing_label_is_no_class(tmp_path: Path, suffix: str) -> None:
     assert read(Table(path=path, targets="kind", limit=1)).targets.tolist() == [0]
 
 
+def test_json_has_the_values_that_are_written(tmp_path: Path) -> None:
+    path = write_table(
+        tmp_path,
+        ".jsonl",
+        {
+            "date": [1700000000, 1700000001, 1700000001],
+            "arrival_time": [1700000000.5, 2, 3],
+            "code": ["007", "7", "b"],
+        },
+    )
+    split = read(Table(path=path, inputs="arrival_time", targets="date"))
+    assert split.inputs.tolist() == np.array([1700000000.5, 2, 3], np.float32).tolist()
+    assert split.targets.tolist() == [1700000000, 1700000001, 1700000001]
+    assert read(Table(path=path, inputs="date", targets="code")).targets.tolist() == [0, 1, 2]
+
+
 def test_arrays_by_usual_names_and_by_their_own(tmp_path: Path) -> None:
     images = np.arange(6.0).reshape(3, 2)
     np.savez(tmp_path / "a.npz", x_test=images, y_test=np.arange(3), x_train=np.ones((2, 2)), z=np.zeros(3))
