@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, get_args
@@ -157,7 +157,6 @@ def array_of(picture: Image, spec: ImagePreprocessing, place: str) -> npt.NDArra
 # Pictures in one folder per class.
 
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 PARTS: dict[SplitName, tuple[str, ...]] = {"test": ("test", "val", "valid", "validation"), "train": ("train",)}
 """Names of folders that are splits and not classes."""
 
@@ -196,9 +195,14 @@ class Images(PictureSource):
         """Return the pictures of a split with the numbers of their classes, by class and name.
 
         Raises:
-            DatasetError: there are no folders of classes, or no pictures.
+            DatasetError: there are no folders of classes, or one has no pictures.
         """
-        return labelled_files(self, str(self._path), name, SUFFIXES, "picture")
+        image = package("PIL.Image", "images")
+        suffixes = set()
+        for suffix, kind in image.registered_extensions().items():
+            if image.MIME.get(kind, "").startswith("image/"):  # not what Pillow knows of videos and documents
+                suffixes.add(suffix)
+        return labelled_files(self, str(self._path), name, suffixes, "picture")
 
     def decoded(self, record: tuple[Path, int]) -> Sample:
         """Return the picture as a sample; raises :class:`DatasetError` if it cannot be read."""
@@ -229,24 +233,31 @@ def folder_problems(path: str | None) -> list[Problem]:
 
 
 def labelled_files(
-    source: Source, path: str, name: SplitName, suffixes: tuple[str, ...], noun: str
+    source: Source, path: str, name: SplitName, suffixes: Collection[str], noun: str
 ) -> list[tuple[Path, int]]:
     """Return the files in one folder per class with the numbers of their classes, by class and name.
 
     Raises:
-        DatasetError: there are no folders of classes, or no files in them.
+        DatasetError: there are no folders of classes, or one has no such files.
     """
     numbers = {label: number for number, label in enumerate(classes_of(source, path, name))}
     root = _part(source, source.path_of(path, name), name)
     found = []
     for folder in _folders(root):
+        usable, others = [], set()
         for file in sorted(folder.rglob("*")):
             # Hidden is what programs leave beside the data: `.ipynb_checkpoints/1-checkpoint.png`, `._1.png` of macOS.
             is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-            if file.suffix.lower() in suffixes and file.is_file() and not is_hidden:
-                found.append((file, numbers[folder.name]))
-    if not found:
-        raise DatasetError(f"{root} has no {noun} in the folders of its classes ({', '.join(suffixes)})")
+            if is_hidden or not file.is_file():
+                continue
+            if file.suffix.lower() in suffixes:
+                usable.append((file, numbers[folder.name]))
+            else:
+                others.add(file.suffix or file.name)
+        if not usable:
+            has = f"only {', '.join(sorted(others)[:8])}" if others else "no files"
+            raise DatasetError(f"{folder} is the folder of a class and has no {noun}: it has {has}")
+        found += usable
     return found
 
 
@@ -268,7 +279,7 @@ def classes_of(source: Source, path: str, name: SplitName) -> list[str]:
         parts.append(other)
     for part in parts:
         classes |= {folder.name for folder in _folders(part)}
-    if not classes:
+    if not _folders(root):
         raise DatasetError(f"{root} has no folders: one is needed for each class")
     return sorted(classes)
 
@@ -295,7 +306,7 @@ def _part(source: Source, root: Path, name: SplitName) -> Path:
 # Sound files in one folder per class.
 
 
-AUDIO_SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".ogg", ".wav")
+AUDIO_SUFFIXES = (".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav")
 
 
 class Audio(Source):

@@ -151,6 +151,20 @@ def test_parts_of_a_folder_have_the_same_classes(tmp_path: Path) -> None:
     assert read(Images(path=str(folder)), "train").targets.tolist() == [0, 1]
 
 
+def test_pictures_and_sounds_of_any_format_are_samples(tmp_path: Path) -> None:
+    import soundfile
+
+    names = ("a/1.bmp", "a/2.jfif", "a/3.PGM", "b/1.avif", "b/2.jp2", "b/3.tga")
+    images = Images(path=str(write_images(tmp_path / "p", dict.fromkeys(names, (4, 4)))), image_size=4)
+    assert [str(path.relative_to(tmp_path / "p")) for path in images.files("test")] == list(names)
+    assert read(images).targets.tolist() == [0, 0, 0, 1, 1, 1]
+    (tmp_path / "s" / "a").mkdir(parents=True)
+    for name, kind in (("1.au", "AU"), ("2.caf", "CAF"), ("3.opus", "OGG")):
+        subtype = "OPUS" if kind == "OGG" else "PCM_16"
+        soundfile.write(tmp_path / "s" / "a" / name, np.zeros(960), 48000, format=kind, subtype=subtype)
+    assert len(read(Audio(path=str(tmp_path / "s"), length=960))) == 3
+
+
 def test_a_class_that_another_part_gets_changes_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples of a later run are decoded again, although none of their own files has changed."""
     folder = write_images(tmp_path / "p", {"train/b/1.png": (4, 4), "val/b/2.png": (4, 4)})
@@ -373,10 +387,14 @@ def test_sound_at_another_rate(tmp_path: Path) -> None:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of data with which something is wrong."""
     folder = tmp_path_factory.mktemp("broken")
-    for name in ("empty", "no_pictures/a", "sounds/a"):
+    for name in ("empty", "no_pictures/a", "sounds/a", "parts/test", "parts/train/a"):
         (folder / name).mkdir(parents=True)
     write_images(folder / "p", {"a/1.png": (8, 8), "b/2.png": (8, 8), "c/3.png": (6, 8)})
     (folder / "p" / "b" / "2.png").write_bytes((folder / "p" / "a" / "1.png").read_bytes()[:60])
+    write_images(folder / "phone", {"a/1.png": (8, 8)})
+    (folder / "phone" / "b").mkdir()
+    for name in ("2.heic", "notes.txt"):
+        (folder / "phone" / "b" / name).touch()
     write_images(folder / "q", {"a/1.png": (8, 8), "c/3.png": (6, 8)})
     np.savez(folder / "a.npz", x=np.zeros((3, 4)), y=np.array([0, 1, 5]), short=np.zeros(2))
     (folder / "broken.npz").write_bytes(b"PK\x03\x04 and nothing more")
@@ -395,7 +413,9 @@ THREE = {"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}
     ("kind", "options", "message"),
     [
         (Images, {"path": "empty"}, r"empty has no folders: one is needed for each class"),
-        (Images, {"path": "no_pictures"}, r"no_pictures has no picture in the folders of its classes"),
+        (Images, {"path": "parts"}, r"parts/test has no folders: one is needed for each class"),
+        (Images, {"path": "no_pictures"}, r"no_pictures/a is the folder of a class and has no picture: it has no files"),
+        (Images, {"path": "phone"}, r"phone/b is the folder of a class and has no picture: it has only \.heic, \.txt"),
         (Images, {"path": "p"}, r"p/b/2\.png cannot be read as a picture: "),
         (Images, {"path": "q"}, r"q/c/3\.png and those before differ in size \(6 × 8 and 8 × 8\): set dataset\.image_size"),
         (Images, {"path": "q", "split": "val"}, r"q has no folder 'val', which was to be the split 'test'"),
