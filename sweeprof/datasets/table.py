@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -99,7 +100,7 @@ class Table(Source):
                 # As rows have them: without the missing ones, whole numbers would have another type.
                 found.update(map(_text, values.to_numpy()[values.notna().to_numpy()]))
             self._classes[column] = {value: number for number, value in enumerate(sorted(found))}
-        self._rows[name] = {column: table[column].to_numpy() for column in columns}
+        self._rows[name] = {column: _values(table[column].to_numpy()) for column in [*self._columns, *self._targets]}
         return [(name, row) for row in range(len(table))]
 
     def decoded(self, record: tuple[SplitName, int]) -> Sample:
@@ -132,7 +133,7 @@ class Table(Source):
         numbers: list[Any] = []
         for column in columns:
             value = self._rows[name][column][row]
-            if np.ndim(value) == 0 and pandas.isna(value):
+            if not isinstance(value, list | np.ndarray) and pandas.isna(value):
                 raise DatasetError(f"{place} has no value in column {column!r}")
             if column in self._classes:
                 value = self._classes[column][_text(value)]
@@ -143,7 +144,11 @@ class Table(Source):
                     advice = "dataset.inputs chooses columns, and dataset.categories numbers the texts of some"
                     raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}: {advice}") from None
             numbers.append(value)
-        array = np.asarray(numbers[0]) if len(numbers) == 1 else np.asarray(numbers)
+        try:
+            array = np.asarray(numbers[0] if len(numbers) == 1 else numbers)
+        except ValueError:
+            differ = f"values of different shapes in {', '.join(map(repr, columns))}"
+            raise DatasetError(f"{place} has {differ}: dataset.inputs chooses columns") from None
         return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
@@ -152,6 +157,33 @@ def _text(value: Any) -> str:
     if isinstance(value, float | np.floating) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def _values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values of a column; lists of numbers, which may be nested, are arrays of one type."""
+    if values.dtype != object:
+        return values
+    made, arrays = values.copy(), {}
+    for row, value in enumerate(values):
+        if isinstance(value, list | np.ndarray):
+            made[row] = _listed(value)
+            with suppress(ValueError):  # inner lists differ in length: an error when the row is read
+                made[row] = np.asarray(made[row])
+                if made[row].dtype.kind in "biuf":
+                    arrays[row] = made[row]
+    types = {array.dtype for array in arrays.values() if array.size}  # an empty list has no type of its own
+    if types:
+        common = np.result_type(*types)
+        for row, array in arrays.items():
+            made[row] = array.astype(common, copy=False)
+    return made
+
+
+def _listed(value: Any) -> Any:
+    """Return arrays of arrays, as nested lists of a Parquet file are, as lists of arrays."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return list(map(_listed, value))
+    return value
 
 
 def _has_numbers(values: npt.NDArray[Any]) -> bool:
@@ -172,7 +204,13 @@ def _read(path: Path) -> pandas.DataFrame:
             with path.open(encoding="utf-8") as lines:
                 table = pandas.DataFrame([json.loads(line) for line in lines if line.strip()])
         else:
-            table = pandas.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
+            separator = "\t" if path.suffix == ".tsv" else ","
+            table = pandas.read_csv(path, sep=separator)
+            # NA and None are missing among numbers, but classes or categories among texts: only an empty field is none.
+            with_missing = table.columns[table.isna().any()]
+            texts = [column for column in with_missing if any(isinstance(value, str) for value in table[column])]
+            if texts:
+                table[texts] = pandas.read_csv(path, sep=separator, keep_default_na=False, na_values=[""])[texts]
     except (OSError, ValueError) as error:  # what pandas and pyarrow raise for damaged files are ValueErrors
         reason = str(error).strip().partition("\n")[0]
         raise DatasetError(f"{path} cannot be read as a table: {reason}") from error

@@ -242,6 +242,36 @@ def test_a_table_of_lists_of_different_lengths(tmp_path: Path, suffix: str) -> N
     assert tags.dtype == np.int64
 
 
+def test_lists_of_whole_and_other_numbers_have_one_type(tmp_path: Path) -> None:
+    path = write_table(tmp_path, ".jsonl", {"x": [[0, 0, 1], [], [0.5, 0, 1]], "ids": [[1, 2], [], [3]]})
+    floats, _ = read(Table(path=path, inputs="x", collate="pad")).batch(np.arange(3))
+    assert (floats.tolist(), floats.dtype) == ([[0, 0, 1], [0, 0, 0], [0.5, 0, 1]], np.float32)
+    ids, _ = read(Table(path=path, inputs="ids", collate="pad")).batch(np.arange(3))
+    assert (ids.tolist(), ids.dtype) == ([[1, 2], [0, 0], [3, 0]], np.int64)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_nested_lists_are_arrays(tmp_path: Path, suffix: str) -> None:
+    cubes = np.arange(12.0).reshape(1, 2, 3, 2)
+    path = write_table(tmp_path, suffix, {"x": [*cubes.tolist(), [[[1.0], [2.0, 3.0]]]], "y": [0, 1]})
+    split = read(Table(path=path, targets="y", limit=1))
+    np.testing.assert_array_equal(split.inputs, cubes)
+    with pytest.raises(DatasetError, match=r"row 1 of .* has values of different shapes in 'x': dataset\.inputs"):
+        read(Table(path=path, targets="y", collate="pad"))
+    with pytest.raises(DatasetError, match=r"row 0 of .* has values of different shapes in 'x', 'y'"):
+        read(Table(path=path))
+
+
+def test_texts_for_missing_values_are_classes_among_texts(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("x,dose,country,defect\n1.5,1,NA,None\n2.5,2,DE,crack\nNA,3,DE,\n")
+    path = str(tmp_path / "test.csv")
+    split = read(Table(path=path, inputs=["x", "country"], categories=["country"], targets="defect", limit=2))
+    assert (split.inputs.tolist(), split.targets.tolist()) == ([[1.5, 1], [2.5, 0]], [0, 1])
+    for column in ("x", "defect"):
+        with pytest.raises(DatasetError, match=f"row 2 of .* has no value in column '{column}'"):
+            read(Table(path=path, inputs="dose", targets=column))
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_missing_label_is_no_class(tmp_path: Path, suffix: str) -> None:
     path = write_table(tmp_path, suffix, {"x": [1.0, 2, 3], "kind": ["no", None, "yes"]})
