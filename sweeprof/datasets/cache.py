@@ -29,7 +29,7 @@ from sweeprof.paths import cache_folder
 from sweeprof.results.files import write_atomically
 from sweeprof.results.record import Json
 
-FORMAT = 2
+FORMAT = 3
 """Of an entry; part of every key."""
 HEADER_BYTES = 256
 """Of a ``.npy`` file: the shape is known when the last sample has been written, and then fits in."""
