@@ -302,25 +302,30 @@ class Footnote:
     code: str
     rows: int
     text: str
-    """The observation, in the first of the rows."""
+    """The observation; of several with different figures the first one, which is then called an example."""
     advice: str
 
 
+_EXAMPLE = ", for example"
 _CONTINUES = "the sweep measures what is missing"
 
 
 def footnotes(comparison: Comparison) -> list[Footnote]:
     """Undecided verdicts, figures that are missing, and warnings with their advice; each kind once."""
     counts: Counter[tuple[str, str]] = Counter()
-    texts: dict[tuple[str, str], str] = {}
+    texts: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     infos = shown_metrics(comparison)
     for row in comparison.rows:
         remarks = list(_remarks(comparison, row, infos))
-        # Figures differ from row to row: rows with the same advice are one note, with the figures of the first.
-        seen = {(code, advice): text for code, text, advice in remarks}
-        counts.update(seen.keys())
-        texts = seen | texts
-    notes = [Footnote(code, counts[code, advice], text, advice) for (code, advice), text in texts.items()]
+        counts.update({(code, advice) for code, _, advice in remarks})
+        for code, text, advice in remarks:
+            texts[code, advice][text] = None
+    notes = []
+    for (code, advice), found in texts.items():
+        text, *others = found
+        if others:  # figures differ from row to row, but rows with the same advice are one note
+            text += _EXAMPLE
+        notes.append(Footnote(code, counts[code, advice], text, advice))
     notes += _missing(comparison)
     incomplete = Counter(f"{row.status}: {one_line(row.reason or '')}" for row in comparison.rows if row.is_incomplete)
     advice = "measure what is missing: resume=DIR" if comparison.running is None else _CONTINUES
@@ -346,10 +351,16 @@ def short_notes(comparison: Comparison) -> list[str]:
     noise = [note for code in NOISE for note in by_code.pop(code, [])]
     lines = []
     if busy:
-        text = f"{_capital(busy[0].text.partition(': ')[0])}: {counted(sum(note.rows for note in busy), 'row')}"
+        text, _, processes = _capital(busy[0].text).partition(": ")
+        if processes.endswith(_EXAMPLE):
+            text += _EXAMPLE
+        text += f" ({counted(sum(note.rows for note in busy), 'row')})"
         lines.append(f"{text}; noisy times in {counted(noisy, 'row')}" if noisy else text)
     elif noise:
-        lines.append(f"Noisy times in {counted(noisy, 'row')}: {noise[0].text}")
+        text = noise[0].text
+        if len(noise) > 1 and not text.endswith(_EXAMPLE):
+            text += _EXAMPLE
+        lines.append(f"Noisy times in {counted(noisy, 'row')}: {text}")
     for notes in by_code.values():
         for note in notes:
             if note.code == "missing":

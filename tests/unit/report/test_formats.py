@@ -505,4 +505,20 @@ def test_a_busy_machine_and_noisy_rows_are_counted_each() -> None:
     for place, warnings in enumerate([(busy,), (noisy,), (noisy,)]):
         rows[place] = dataclasses.replace(rows[place], warnings=warnings)
     shown = text(dataclasses.replace(comparison(), rows=tuple(rows)), 120)
-    assert "Other processes used 1.1 of 2 CPUs during the trial: 1 row; noisy times in 2 rows\n" in shown
+    assert "Other processes used 1.1 of 2 CPUs during the trial (1 row); noisy times in 2 rows\n" in shown
+
+
+def test_figures_of_several_rows_are_examples() -> None:
+    warnings = [
+        Warning("load_high", "other processes used 1.1 of 2 CPUs during the trial: make 1.1", "end them"),
+        Warning("load_high", "other processes used 1.9 of 2 CPUs during the trial: make 1.9", "end them"),
+    ]
+    noisy = [Warning("spread_high", "IQR is 11% of the median", "measure longer"), Warning("drift", "drifted", "wait")]
+    rows = [dataclasses.replace(row, warnings=()) for row in comparison(broken=False).rows]
+    for first, second, told in (
+        (*warnings, "Other processes used 1.1 of 2 CPUs during the trial, for example (2 rows)\n"),
+        (*noisy, "Noisy times in 2 rows: IQR is 11% of the median, for example\n"),
+        (noisy[0], noisy[0], "Noisy times in 2 rows: IQR is 11% of the median\n"),
+    ):
+        marked = (dataclasses.replace(rows[0], warnings=(first,)), dataclasses.replace(rows[1], warnings=(second,)))
+        assert told in text(dataclasses.replace(comparison(), rows=(*marked, *rows[2:])), 120)

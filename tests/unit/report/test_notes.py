@@ -175,6 +175,18 @@ def test_rows_with_other_advice_are_a_note_of_their_own() -> None:
     assert len({note.advice for note in notes}) == 2
 
 
+def test_a_note_on_rows_with_different_figures_has_an_example() -> None:
+    one, _, _, _ = CASES["run again later"]
+    others = sweep(timed(FASTER), timed(ALIKE), sessions=("ttttt", "sssss")).rows
+    alike = tuple(dataclasses.replace(row, combination_id=f"{row.combination_id}2") for row in one.rows)
+    figures = "3 of 5 rounds were timed in another run of the sweep than the baseline's: rounds are not paired"
+    for further, text_of_note in ((others, f"{figures}, for example"), (alike, figures)):
+        (note,) = [
+            note for note in footnotes(dataclasses.replace(one, rows=(*one.rows, *further))) if note.code == "run_apart"
+        ]
+        assert (note.rows, note.text) == (2, text_of_note)
+
+
 # What the brackets and bars are: after one round they come from one process
 
 WITHIN = "95% interval of the median within one process, not between processes"
