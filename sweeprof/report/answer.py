@@ -265,7 +265,9 @@ class _Ranking:
 
     best: Row
     open: tuple[Row, ...]
-    """Not certain to be worse than the best."""
+    """Those without a verdict against the best."""
+    rivals: tuple[Row, ...]
+    """Those of them that may be as good; see :func:`_may_be_as_good`."""
     equal: tuple[Row, ...]
     """Certain to differ by no more than the threshold."""
     second: Row | None
@@ -276,30 +278,49 @@ def _ranked(comparison: Comparison, rows: Sequence[Row], metric: MetricInfo) -> 
     """Return the ranking of some rows that have a value."""
     sign = 1 if metric.better == "lower" else -1
     best, *others = sorted(rows, key=lambda row: sign * (_value(row, metric) or 0.0))
-    may_be_better, equal = [], []
+    undecided, rivals, equal = [], [], []
     for row in others:
-        verdict = _verdict(comparison, row, best, metric)
-        if verdict == "same":
+        cell = _compared_cell(comparison, row, best, metric)
+        if cell.verdict == "same":
             equal.append(row)
-        elif verdict != "worse":
-            may_be_better.append(row)
-    return _Ranking(best, tuple(may_be_better), tuple(equal), others[0] if others else None)
+        elif cell.verdict != "worse":
+            undecided.append(row)
+            if _may_be_as_good(comparison, row, best, metric, cell.verdict_reason):
+                rivals.append(row)
+    return _Ranking(best, tuple(undecided), tuple(rivals), tuple(equal), others[0] if others else None)
+
+
+def _may_be_as_good(comparison: Comparison, row: Row, best: Row, metric: MetricInfo, reason: str | None) -> bool:
+    """Return False if the values of a row and of the best one, whose ratio cannot be tested for this reason, are clearly apart.
+
+    With too few rounds they are if they differ by more than the threshold, and where a round is not positive if their 95% intervals
+    do not overlap.
+    """
+    name = metric_of(row, metric)
+    own, theirs = row.cells[name].measurement, best.cells[metric_of(best, metric)].measurement
+    threshold = comparison.threshold_of(name)
+    if reason == "too_few_rounds" and threshold is not None and own.value is not None and theirs.value is not None:
+        return abs(own.value - theirs.value) <= threshold * abs(theirs.value)
+    if reason == "test_failed" and own.interval is not None and theirs.interval is not None:
+        return own.interval[0] <= theirs.interval[1] and theirs.interval[0] <= own.interval[1]
+    return True
 
 
 _OPPOSITE: dict[Verdict | None, Verdict] = {"better": "worse", "worse": "better", "same": "same"}
 
 
-def _verdict(comparison: Comparison, row: Row, best: Row, metric: MetricInfo) -> Verdict | None:
-    """Return the verdict of a row compared with the best one: as in the table if either is the other's baseline."""
+def _compared_cell(comparison: Comparison, row: Row, best: Row, metric: MetricInfo) -> Cell:
+    """Return a cell with the verdict of a row compared with the best one: as in the table if either is the other's baseline."""
     if comparison.against is None:
         if row.baseline_id == best.combination_id:
-            return row.cells[metric_of(row, metric)].verdict
+            return row.cells[metric_of(row, metric)]
         if best.baseline_id == row.combination_id:
-            return _OPPOSITE.get(best.cells[metric_of(best, metric)].verdict)
+            cell = best.cells[metric_of(best, metric)]
+            return replace(cell, verdict=_OPPOSITE.get(cell.verdict))
     name = metric_of(row, metric)
     own = {name: replace(row.cells[name].measurement, better=metric.better)}
     theirs = {name: best.cells[metric_of(best, metric)].measurement}
-    return compared_row(row, own, best, theirs, comparison.threshold, comparison.thresholds).cells[name].verdict
+    return compared_row(row, own, best, theirs, comparison.threshold, comparison.thresholds).cells[name]
 
 
 # A search: the best combination, or the Pareto front
@@ -355,11 +376,11 @@ def _best_word(ranking: _Ranking) -> str:
 
 def _rivals(comparison: Comparison, ranking: _Ranking) -> str:
     """Return a sentence about the rows that may be as good as the best, after a space; empty if there are none."""
-    others = [*ranking.equal, *ranking.open]
+    others = [*ranking.equal, *ranking.rivals]
     if not others:
         return ""
     names = first_few([_name(comparison, row) for row in others], MOST_EXCEPTIONS, "; ")
-    return f" Not certain to be worse: {names}." if ranking.open else f" As good: {names}."
+    return f" Not certain to be worse: {names}." if ranking.rivals else f" As good: {names}."
 
 
 # A comparison with a baseline
@@ -800,7 +821,7 @@ def _scaling(comparison: Comparison, metric: MetricInfo) -> str:
     if best is not first:
         ratio = (_value(best, info) or 0.0) / (_value(first, info) or math.nan)
         amount = f"{ratio:.2f}×" if ratio < FACTOR else _amount(info, ratio)
-        if _verdict(comparison, best, first, info) == "better":
+        if _compared_cell(comparison, best, first, info).verdict == "better":
             text += f", {amount} that of {axis_text(first.axes.get(BATCH_AXIS))}"
         else:
             text += f", measured {amount} that of {axis_text(first.axes.get(BATCH_AXIS))} (not certain)"

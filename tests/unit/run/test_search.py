@@ -19,6 +19,7 @@ from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
 from sweeprof.results.compared_rows import Comparison, SearchGoal, SearchSummary
+from sweeprof.results.statistics import mean_interval
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
 from sweeprof.run.search import Assessment, Outcome, Outcomes, Search
@@ -88,7 +89,7 @@ def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: 
     (batch, step), value = max(values.items(), key=lambda item: item[1])
     assert answer(comparison).finding.startswith(
         f"Best measured throughput with latency < 5 ms: batch_size {batch}, step {step} – {value:.2f} k/s "
-        f"(10 of 28 combinations measured). "
+        "(10 of 28 combinations measured)."
     )
     assert answer(comparison).counts == "10 of 10 chosen combinations measured."
 
@@ -106,7 +107,7 @@ def test_the_answer_names_what_is_not_distinguishable(tmp_path: Path) -> None:
     finding = answer(comparison).finding
     assert finding == (
         "Best measured throughput: batch_size 64, step 1 – 8.65 k/s (8 of 8 combinations measured). "
-        "Not certain to be worse: batch_size 32, step 1; batch_size 64, step 2 and 5 more."
+        "Not certain to be worse: batch_size 32, step 1; batch_size 64, step 2."
     )
 
 
@@ -154,9 +155,35 @@ def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
     assert answer(comparison).counts == "7 of 28 chosen combinations measured; 21 failed."
 
 
-def test_a_single_round_is_not_certain(tmp_path: Path) -> None:
-    _, comparison = searched(tmp_path / "sweep", plan_of(4, batches=(64,), threshold=0.05))
-    assert answer(comparison).finding.endswith(" Not certain to be worse: step 2; step 3 and 1 more.")
+def test_of_single_rounds_those_within_the_threshold_are_not_certain_to_be_worse(tmp_path: Path) -> None:
+    """The steps take 7.4, 8.4, 9.4 and 10.4 ms."""
+    _, comparison = searched(tmp_path / "sweep", plan_of(4, batches=(64,), threshold=0.15))
+    assert answer(comparison).finding.endswith("(4 of 4 combinations measured). Not certain to be worse: step 2.")
+    found = answer(dataclasses.replace(comparison, threshold=0.05)).finding
+    assert found.startswith("Best measured throughput: step 1 – ")
+    assert found.endswith("(4 of 4 combinations measured).")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "others", "told"),
+    [
+        ((0.0, 0.0, 0.0), (90.0, 91.0, 92.0), "(2 of 2 combinations measured)."),
+        ((0.0, 10.0, 20.0), (1.0, 12.0, 23.0), " Not certain to be worse: width 16."),
+    ],
+)
+def test_rounds_without_a_ratio_are_compared_by_their_intervals(
+    rounds: tuple[float, ...], others: tuple[float, ...], told: str
+) -> None:
+    made = build([{"width": 8}, {"width": 16}], {"mine/x": ("s", "lower")}, [{"mine/x": 1}] * 2, threshold=0.05)
+    for row, values in zip(made.rows, (rounds, others), strict=True):
+        cell = row.cells["mine/x"]
+        interval = mean_interval(values)
+        measured = dataclasses.replace(cell.measurement, value=sum(values) / 3, rounds=values, interval=interval)
+        row.cells["mine/x"] = dataclasses.replace(cell, measurement=measured)
+    search = SearchSummary((SearchGoal("mine/x", "minimize"),), trials=2, combinations=2)
+    finding = answer(dataclasses.replace(made, search=search)).finding
+    assert finding.startswith("Best measured mine/x: width 8 – ")
+    assert finding.endswith(told)
 
 
 def test_a_search_that_ended_early_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
