@@ -13,7 +13,7 @@ from sweeprof.metrics.metric import Estimate, Metric, Missing, metric
 from sweeprof.results.measurement import Better, MetricInfo
 from sweeprof.results.observations import CommandRuns
 from sweeprof.results.record import Json
-from sweeprof.results.statistics import mean_interval, median_interval
+from sweeprof.results.statistics import median_interval
 
 REPORTED = "sweeprof.metrics.command.reported_metric"
 """In place of the dotted name of a function, in an entry of a metric set: a number that programs report."""
@@ -117,15 +117,9 @@ def _peak(timing: Rounds, peaks: Sequence[int | None], reason: str) -> Estimate 
 
 
 def _over_runs(timing: Rounds, by_round: Sequence[Sequence[float]]) -> Estimate:
-    """Return the median of the samples of each round, over rounds their mean: the geometric one, if all are above 0."""
+    """Return the median of the samples of each round, over rounds their mean."""
     samples = list(chain.from_iterable(by_round))
-    medians = [statistics.median(values) for values in by_round]
-    if min(medians) > 0:
-        estimate = single(medians, timing, "median")
-    elif len(medians) == 1:
-        estimate = Estimate(medians[0], "median")
-    else:
-        estimate = Estimate(statistics.fmean(medians), f"mean of {len(medians)} rounds", mean_interval(medians))
-    if len(medians) == 1:
+    estimate = single([statistics.median(values) for values in by_round], timing, "median")
+    if len(by_round) == 1:
         estimate = replace(estimate, interval=median_interval(samples))
     return replace(estimate, detail={**described_samples(samples), "mean": statistics.fmean(samples)})

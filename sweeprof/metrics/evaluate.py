@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import math
 import numbers
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.shapes import ModelMetrics
 from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Record, Warning
-from sweeprof.results.statistics import mean_interval, rounds_interval
+from sweeprof.results.statistics import mean_over_rounds
 from sweeprof.results.verdicts import ALL_ROUNDS, DETERMINISTIC, INCOMPLETE, NO_BASELINE
 from sweeprof.text import listed
 
@@ -325,16 +324,12 @@ def _over_rounds(values: Mapping[int, Number], certainty: Certainty) -> Estimate
     """
     estimates = tuple(map(float, values.values()))
     value: Number
-    if min(estimates) > 0:
-        mean, value = "geometric mean", statistics.geometric_mean(estimates)
-    else:
-        mean, value = "mean", statistics.fmean(estimates)
+    mean, value, interval = mean_over_rounds(estimates)
     if len(set(estimates)) == 1:
         value = next(iter(values.values()))
     if certainty in ("incomplete", "once"):
         return Estimate(value, _ESTIMATORS[certainty])
     estimator = "single" if len(values) == 1 else f"{mean} of {len(values)} rounds"
-    interval = rounds_interval(estimates) if min(estimates) > 0 else mean_interval(estimates)
     return Estimate(value, estimator, interval, rounds=estimates, round_numbers=tuple(values))
 
 

@@ -21,7 +21,7 @@ from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.record import Warning
-from sweeprof.results.statistics import median_interval, percentile_needs, rounds_interval, spread
+from sweeprof.results.statistics import mean_over_rounds, median_interval, percentile_needs, spread
 from sweeprof.results.verdicts import INCOMPLETE
 
 Rounds = tuple[Timing, ...]
@@ -332,12 +332,13 @@ def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
 
 def single(values: Sequence[float], timing: Rounds, estimator: str = "single") -> Estimate:
     """Return the estimate of one value per round; ``estimator`` is that of a single round."""
+    mean, value, interval = mean_over_rounds(values)
     if len(values) > 1:
-        estimator = f"geometric mean of {len(values)} rounds"
+        estimator = f"{mean} of {len(values)} rounds"
     return Estimate(
-        statistics.geometric_mean(values),
+        value,
         estimator,
-        rounds_interval(values),
+        interval,
         rounds=tuple(values),
         round_numbers=tuple(round.round for round in timing),
     )

@@ -7,6 +7,7 @@ process say nothing about the differences between processes.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -109,6 +110,16 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     half = _t_quantile(len(array) - 1, CONFIDENCE) * float(array.std(ddof=1)) / math.sqrt(len(array))
     center = float(array.mean())
     return center - half, center + half
+
+
+def mean_over_rounds(values: Sequence[float]) -> tuple[str, float, tuple[float, float] | None]:
+    """Return the name, the value and the 95 % t interval of the mean of one value per round.
+
+    It is the geometric mean, or the arithmetic one if a value is not positive; there is no interval for fewer than two rounds.
+    """
+    if min(values) > 0:
+        return "geometric mean", statistics.geometric_mean(values), rounds_interval(values)
+    return "mean", statistics.fmean(values), mean_interval(values)
 
 
 def ratio_interval(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -115,8 +116,12 @@ def compare_cell(
         return dataclasses.replace(cell, verdict="not_comparable", verdict_reason=apart)
     if not (math.isfinite(value) and math.isfinite(base_value)):
         return cell
-    if base_value != 0:
-        cell = dataclasses.replace(cell, ratio=value / base_value)
+    own_mean, base_mean = value, base_value
+    if measurement.rounds and base.rounds and (min(measurement.rounds) > 0) != (min(base.rounds) > 0):
+        # One value is the geometric mean of its rounds, and the other one the arithmetic mean.
+        own_mean, base_mean = statistics.fmean(measurement.rounds), statistics.fmean(base.rounds)
+    if base_mean != 0 and math.isfinite(own_mean / base_mean):
+        cell = dataclasses.replace(cell, ratio=own_mean / base_mean)
     if measurement.rounds:
         return _with_rounds(cell, base, threshold, pairing or Pairing())
     return _without_rounds(cell, base, own_threshold, pairing or Pairing())

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.command import Command, Ran, folder_of, running_command, values_of, wait_for
+from support.command import Command, Ran, call_module, folder_of, running_command, values_of, wait_for
 from support.plans import read_records
 from sweeprof.config.override_syntax import spelled
 
@@ -186,6 +186,40 @@ def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command
             "command/stale": "run 1: the file stale.json is older than the run",
         }
     assert rows[4]["cells"]["command/rate"]["ratio"] == pytest.approx(2)
+
+
+SCRIPTED = """
+import json, pathlib, sys
+path = pathlib.Path(__file__).with_name(sys.argv[1])
+first, *others = path.read_text().split()
+path.write_text(" ".join(others))
+print(json.dumps({"rate": float(first)}))
+"""
+"""Reports the next number of a file."""
+
+
+@pytest.mark.slow
+def test_a_number_that_is_zero_in_a_round_has_rounds(called: Command, tmp_path: Path) -> None:
+    one_run = ("protocol.warmup_steps=0", "protocol.min_samples=1", "protocol.max_s=0.001", "protocol.rounds=3")
+    sweep = (*SHORT, *one_run, "protocol.threshold=0.05", program(tmp_path, SCRIPTED, "{args.file}"))
+    sweep = (*sweep, "backend.metrics={rate: {json: rate, better: lower}}", "compare.baseline={args.file: a}")
+    for name, a, b in (("before", "0 10 20", "1 12 14"), ("after", "0 2 22", "1 12 14")):
+        (tmp_path / "a").write_text(a)
+        (tmp_path / "b").write_text(b)
+        ran = called(*sweep, f"name={name}", "args.file=a,b")
+        if name == "before":
+            own, other = (row["cells"]["command/rate"] for row in ran.rows(name))
+            assert own["measurement"]["rounds"] == [0, 10, 20]
+            assert (own["measurement"]["value"], own["measurement"]["estimator"]) == (10, "mean of 3 rounds")
+            assert other["measurement"]["value"] == pytest.approx((1 * 12 * 14) ** (1 / 3))
+            assert other["ratio"] == pytest.approx(9 / 10)  # of the arithmetic means of both
+            assert (other["verdict"], other["verdict_reason"]) == ("unclear", "test_failed")
+            assert "only 0 rounds" not in ran.out
+            assert "within one process" not in ran.out
+    compared = call_module(
+        *(ran.cwd, "sweeprof", "compare", "before/last", "after/last", "--threshold", "rate=5%"), "--fail-on", "worse"
+    )
+    assert compared.code == 0, compared.out + compared.err
 
 
 @pytest.mark.slow

@@ -140,6 +140,13 @@ def test_rounds_without_logarithms_are_unclear(base: tuple[float, ...]) -> None:
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "test_failed")
 
 
+def test_a_ratio_is_of_means_of_one_kind() -> None:
+    geometric, arithmetic = timed((1.0, 12.0, 14.0), value=5.52), timed((0.0, 10.0, 20.0), value=10.0)
+    assert compare_cell(geometric, arithmetic, 0.05).ratio == 0.9
+    assert compare_cell(arithmetic, geometric, 0.05).ratio == pytest.approx(10 / 9)
+    assert compare_cell(geometric, timed((0.0, 1.0, -1.0), value=0.0), 0.05).ratio is None
+
+
 @pytest.mark.parametrize(("own", "base"), [(exact(None), exact(1)), (exact(1), exact(None)), (exact(1), None)])
 def test_a_missing_side_has_no_verdict(own: Measurement, base: Measurement | None) -> None:
     assert compare_cell(own, base, 0.05) == Cell(own, base=base.value if base else None)
