@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Problem, Unsupported
 from sweeprof.metrics.latency import Rounds, described_samples, over_rounds, single
 from sweeprof.metrics.metric import Estimate, Metric, Missing, metric
 from sweeprof.results.measurement import Better, MetricInfo
@@ -94,13 +94,33 @@ def entries_of(backends: Iterable[Json]) -> list[str | Json]:
     for backend in backends:
         if backend.get("server"):
             found["server_memory"] = "command/server_memory"
-        metrics = backend.get("metrics")
-        for name, spec in metrics.items() if isinstance(metrics, Mapping) else ():
-            unit = spec.get("unit", "abs") if isinstance(spec, Mapping) else None
-            if isinstance(name, str) and isinstance(unit, str):  # others are reported with the backend's other settings
-                entry = {"_target_": REPORTED, "name": name, "unit": unit, "better": spec.get("better")}
-                found.setdefault(name, entry)
+        for entry in _reported(backend):
+            found.setdefault(entry["name"], entry)
     return list(found.values())
+
+
+def reported_problems(backends: Iterable[Json]) -> Iterator[Problem]:
+    """Return the problems of numbers to which backends of one sweep give different units or directions."""
+    found: dict[str, Json] = {}
+    for backend in backends:
+        for entry in _reported(backend):
+            first = found.setdefault(entry["name"], entry)
+            for key in ("unit", "better"):
+                if entry[key] != first[key]:
+                    message = (
+                        f"differs from {first[key]!r} of another combination: a number has one unit and one direction in a sweep. "
+                        "Convert it in the program, or give the two different names."
+                    )
+                    yield Problem(f"backend.metrics.{entry['name']}.{key}", entry[key], message)
+
+
+def _reported(backend: Json) -> Iterator[Json]:
+    """Yield the entries of a metric set for the numbers that the programs of a backend report."""
+    metrics = backend.get("metrics")
+    for name, spec in metrics.items() if isinstance(metrics, Mapping) else ():
+        unit = spec.get("unit", "abs") if isinstance(spec, Mapping) else None
+        if isinstance(name, str) and isinstance(unit, str):  # others are reported with the backend's other settings
+            yield {"_target_": REPORTED, "name": name, "unit": unit, "better": spec.get("better")}
 
 
 def _runs(timing: Rounds) -> list[CommandRuns]:

@@ -54,6 +54,7 @@ from sweeprof.config.validation import lacks_default_tracker, mode_problems, mod
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.command import entries_of as reported_by
+from sweeprof.metrics.command import reported_problems
 from sweeprof.metrics.compute import UNITS, in_units
 from sweeprof.metrics.quality import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
@@ -265,6 +266,7 @@ class Composer:
         found, excluded = points.combinations(display.advance)
         problems += [*points.problems, *mode_problems(points.keys, [c.config["mode"] for c in found])]
         problems += modes_without_model_problems(c.config for c in found)
+        problems += reported_problems(_backends_of_programs(found))
         if not problems:
             found, problems = with_generated_inputs(found)
         if found:
@@ -617,7 +619,11 @@ def _quality_entries(combinations: Sequence[Combination]) -> list[Json]:
 
 def _reported_entries(combinations: Sequence[Combination]) -> list[str | Json]:
     """Return the entries of the metrics of servers, and of those that programs report."""
-    return reported_by(c.config["backend"] for c in combinations if c.config["backend"].get("framework") == "command")
+    return reported_by(_backends_of_programs(combinations))
+
+
+def _backends_of_programs(combinations: Sequence[Combination]) -> list[Json]:
+    return [c.config["backend"] for c in combinations if c.config["backend"].get("framework") == "command"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

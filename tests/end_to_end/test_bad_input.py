@@ -76,6 +76,14 @@ MISTAKES = (
         "backend.metrics: nan is not a name: letters, digits",
     ),
     (
+        "backend=command backend.command=[ls] compare.baseline={tool:m} 'variants={tool: "
+        "{m: {backend.metrics: {t: {json: x, unit: ms, better: lower}, same: {json: y, unit: s}}}, "
+        "s: {backend.metrics: {t: {json: x, unit: s, better: higher}, same: {regex: y, unit: s}}}}}' backend.timeout_s=0",
+        "backend.metrics.t.unit: 's' differs from 'ms' of another combination: a number has one unit",
+        "backend.metrics.t.better: 'higher' differs from 'lower' of another combination",
+        "backend.timeout_s: 0 is not a duration",
+    ),
+    (
         "backend=command backend.command=[ls] args.a=1,2 "
         "'backend.server={comand: x, ready: {url: \"localhost:{port}\"}, per: [args.b], timeout_s: -1}'",
         "backend.server: 'comand' is not a key of a server. Did you mean 'command'?",
