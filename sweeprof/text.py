@@ -26,6 +26,8 @@ LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 20_000
 
 _CONTROL = re.compile(f"[{CONTROL}]+")
+_OTHER_TYPE = re.compile(r"null|true|false|-?\d+(\.\d+)?(e[+-]?\d+)?|[\[{].*", re.IGNORECASE)
+"""A text that is read as another type unless it is quoted; ``nan`` and ``inf`` are not, because such numbers are stored as text."""
 _UNPRINTABLE = re.compile(f"(?![\n\t])[{CONTROL}]")
 
 
@@ -65,12 +67,13 @@ def shortened(text: str, limit: int) -> str:
 
 
 def axis_text(value: object) -> str:
-    """Return the value of an axis as it would be written on the command line."""
+    """Return the value of an axis as it would be written on the command line, such as ``1``, ``1.0``, ``true`` or ``'1'``."""
     if isinstance(value, str):
-        return one_line(value)
+        text = one_line(value)
+        return f"'{text}'" if _OTHER_TYPE.fullmatch(text) else text
     if isinstance(value, float):
         short = f"{value:g}"
-        return short if float(short) == value else repr(value)
+        return repr(value) if float(short) != value or short.lstrip("-").isdigit() else short
     return one_line(json.dumps(value, ensure_ascii=False, default=str))
 
 

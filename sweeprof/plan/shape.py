@@ -35,6 +35,8 @@ class Grid:
     """Each an entry of ``zip``: axes with equally many values, taken together."""
     include: tuple[Point, ...] = ()
     exclude: tuple[object, ...] = ()
+    typed: tuple[Point, ...] = ()
+    """Points that the command line includes: what it gives the axes does not choose from them."""
 
     @property
     def tied_keys(self) -> list[str]:
@@ -56,7 +58,7 @@ class Grid:
             for key, values in entry.items():
                 if values:  # none are left where the command line gives others
                     found.setdefault(key, []).extend(values)
-        for point in self.include:
+        for point in (*self.include, *self.typed):
             for key, value in point.items():
                 found.setdefault(key, []).append(value)
         return {key: distinct(values) for key, values in found.items()}
@@ -80,9 +82,8 @@ class Grid:
         for entry in grid.tied:
             factors["+".join(entry)] = len(next(iter(entry.values())))
         included = 0
-        for point in self.include:
-            if _agrees(point, given):
-                included += math.prod(len(values) for key, values in given.items() if key not in point)
+        for point in self._chosen_points(given):
+            included += math.prod(len(values) for key, values in given.items() if key not in point)
         text = " × ".join(f"{count:,} {name}" for name, count in factors.items() if count != 1) or "1"
         if included:
             text += f" + {included:,} of include"
@@ -94,12 +95,15 @@ class Grid:
         An included point is there once for every combination of the values that are given for other axes than its own.
         """
         include: list[Point] = []
-        for point in self.include:
-            if _agrees(point, given):
-                others = {key: values for key, values in given.items() if key not in point}
-                rows = itertools.product(*others.values())
-                include += [point | dict(zip(others, row, strict=True)) for row in rows]
-        return replace(self._with_chosen(given), include=tuple(include))
+        for point in self._chosen_points(given):
+            others = {key: values for key, values in given.items() if key not in point}
+            rows = itertools.product(*others.values())
+            include += [point | dict(zip(others, row, strict=True)) for row in rows]
+        return replace(self._with_chosen(given), include=tuple(include), typed=())
+
+    def _chosen_points(self, given: Mapping[str, Sequence[object]]) -> list[Point]:
+        """The included points of files that have given values, and those of the command line."""
+        return [*(point for point in self.include if _agrees(point, given)), *self.typed]
 
     def _with_chosen(self, given: Mapping[str, Sequence[object]]) -> Grid:
         """The grid with the given values of its axes, and the rows of tied axes that have given values."""
@@ -147,11 +151,12 @@ class SweepShape:
         return found
 
     def settings(self, point: Point) -> Point:
-        """The config keys that ``point`` sets, with what its variants stand for."""
+        """The config keys that ``point`` sets, with what its variants stand for; its own value for a key takes precedence."""
         found: Point = {}
         for key, value in point.items():
             if key in self.variants:
-                found.update(self.variants[key][str(value)])
+                of_variant = self.variants[key][str(value)]
+                found.update({name: setting for name, setting in of_variant.items() if name not in point})
             else:
                 found[key] = value
         return found
@@ -178,11 +183,13 @@ def distinct(values: Iterable[T]) -> list[T]:
 # The shape that a config describes
 
 
-def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[SweepShape, list[Problem]]:
-    """Return the shape that a config describes, without invalid parts, and the problems."""
+def read_shape(
+    config: Mapping[str, object], expand: Expand, typed: Collection[str] = ()
+) -> tuple[SweepShape, list[Problem]]:
+    """Return the shape that a config describes, without invalid parts, and the problems; ``typed``: keys of the command line."""
     reader = _Reader(expand)
     variants = reader.variants(config.get("variants") or {})
-    whole = reader.grid(config, "")
+    whole = reader.grid(config, "", "include" in typed)
     named: Axes = {axis: list(names) for axis, names in variants.items() if axis not in whole.tied_keys}
     whole = replace(whole, axes={**named, **whole.axes})
     grids = []
@@ -194,7 +201,7 @@ def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[SweepShape
         for key in part:
             if key not in GRID_KEYS:
                 reader.problems.append(choice_problem(f"grids[{i}]", key, "key of a grid", GRID_KEYS))
-        own = reader.grid(part, f"grids[{i}].")
+        own = reader.grid(part, f"grids[{i}].", "grids" in typed)
         # The keys beside `grids` apply to each of them, unless it has an axis of that name.
         grids.append(
             Grid(
@@ -202,6 +209,7 @@ def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[SweepShape
                 (*(entry for entry in whole.tied if entry.keys().isdisjoint(own.axes)), *own.tied),
                 (*whole.include, *own.include),
                 (*whole.exclude, *own.exclude),
+                (*whole.typed, *own.typed),
             )
         )
     shape = SweepShape(tuple(grids) or (whole,), variants)
@@ -229,7 +237,7 @@ class _Reader:
         self.report(key, given, "is not a list.")
         return []
 
-    def grid(self, config: Mapping[str, object], where: str) -> Grid:
+    def grid(self, config: Mapping[str, object], where: str, is_typed: bool) -> Grid:
         axes = config.get("axes") or {}
         if not isinstance(axes, Mapping):
             self.report(f"{where}axes", axes, "is not {axis: [values]}.")
@@ -256,7 +264,8 @@ class _Reader:
         if not isinstance(rules, list):
             self.report(f"{where}exclude", rules, "is not a list of {axis: value or [values]} or conditions.")
             rules = []
-        return Grid(self._values(axes, f"{where}axes"), tuple(tied), tuple(include), tuple(rules))
+        grid = Grid(self._values(axes, f"{where}axes"), tuple(tied), tuple(include), tuple(rules))
+        return replace(grid, include=(), typed=grid.include) if is_typed else grid
 
     def _values(self, axes: Mapping[object, object], where: str) -> Axes:
         found: Axes = {}

@@ -361,7 +361,7 @@ class Points:
             for entry in _listed(part.get("zip")):
                 for key in entry.keys() & self.arguments.axes.keys():
                     shape["axes"].pop(key, None)
-        return read_shape(shape, self._expanded)
+        return read_shape(shape, self._expanded, self.arguments.fixed.keys())
 
     def _variant_name(self, axis: str, name: object) -> object:
         """Return the names of variants as their file has them, such as ``on``, which YAML reads as a boolean."""
@@ -416,8 +416,8 @@ class Points:
 
     @cached_property
     def _given(self) -> Axes:
-        """The axes on the command line: those that it sweeps, and those of ``axes`` that it sets."""
-        known = {*self._read[0].values(), *COLUMNS}
+        """The axes on the command line: those that it sweeps, and the axes and keys of variants that it sets."""
+        known = {*self._read[0].values(), *self._read[0].variant_keys(), *COLUMNS}
         given = dict(self.arguments.axes)
         for key, override in self.arguments.fixed.items():
             if key in known or (key == NAME and is_pattern(override.value())):

@@ -104,7 +104,7 @@ def sorted_rows(comparison: Comparison) -> list[Row]:
     places = {}
     for axis in ordered_axes(comparison):
         values = [row.axes.get(axis) for row in comparison.rows]
-        numbers = {number for number in map(axis_number, values) if number is not None}
+        numbers = [number for number in map(axis_number, values) if number is not None]
         others = [value for value in values if axis_number(value) is None]
         ordered = [*sorted(numbers), *others]
         if axis in comparison.baseline:

@@ -516,7 +516,7 @@ class Comparison(Stored):
 
     @cached_property  # reports of ten thousand rows ask for it at every row
     def _varying(self) -> tuple[str, ...]:
-        return tuple(axis for axis in self.axes if len({str(row.axes.get(axis)) for row in self.rows}) > 1)
+        return tuple(axis for axis in self.axes if len({axes_key(row.axes.get(axis)) for row in self.rows}) > 1)
 
     def threshold_of(self, metric: str) -> float | None:
         """The threshold of a metric: its own, else the protocol's."""
@@ -730,11 +730,22 @@ def setting(comparison: Comparison, row: Row, key: str) -> object:
 
 
 def _partners(sweep: Comparison, base: Comparison) -> dict[str, Row]:
-    """Return the rows of ``base`` by the ids of their counterparts: those of the same id, else of the same values of all axes."""
+    """Return the rows of ``base`` by the ids of their counterparts: those of the same id, else of the same values of all axes.
+
+    Config groups and mappings that only one sweep has as an axis are compared by the settings below them.
+    """
     axes = sorted({*sweep.axes, *base.axes})
+    one_sided = {*sweep.axes} ^ {*base.axes}
 
     def place(comparison: Comparison, row: Row) -> str:
-        return axes_key([setting(comparison, row, axis) for axis in axes])
+        values = []
+        for axis in axes:
+            value = setting(comparison, row, axis)
+            if axis in one_sided:
+                settings = {**comparison.settings, **row.settings}.items()
+                value = {key: inner for key, inner in settings if key.startswith(f"{axis}.")} or value
+            values.append(value)
+        return axes_key(values)
 
     own_ids = {row.combination_id for row in sweep.rows}
     by_id: dict[str, Row] = {}

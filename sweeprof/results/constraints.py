@@ -303,15 +303,23 @@ def _value(node: ast.expr, given: Values) -> Any:  # noqa: PLR0911, PLR0912  # o
 
 def _holds(op: ast.cmpop, left: Any, right: Any) -> bool:
     if isinstance(op, ast.Eq | ast.NotEq):
-        return bool((left == right) == isinstance(op, ast.Eq))
+        return _equal(left, right) == isinstance(op, ast.Eq)
     if isinstance(op, ast.In | ast.NotIn):
         if not isinstance(right, list | tuple) and not (isinstance(right, str) and isinstance(left, str)):
             raise ValueError(f"looks for {_spelled(left)} in {_spelled(right)}, which is no list")
-        return bool((left in right) == isinstance(op, ast.In))
+        is_in = left in right if isinstance(right, str) else any(_equal(left, item) for item in right)
+        return is_in == isinstance(op, ast.In)
     sign, holds = _ORDER[type(op)]
     if not (_is_number(left) and _is_number(right)) and not (isinstance(left, str) and isinstance(right, str)):
         raise ValueError(f"compares {_spelled(left)} with {_spelled(right)} by '{sign}', which have no order")
     return holds(left, right)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """True if two values are equal, also within lists; unlike in Python, true is not 1, and false is not 0."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
 def _computed(op: ast.operator, left: Any, right: Any) -> Any:

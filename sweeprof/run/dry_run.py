@@ -24,6 +24,7 @@ from sweeprof.results.record import PassName
 from sweeprof.results.verdicts import MIN_ROUNDS
 from sweeprof.run.locks import warn_of_oversubscription
 from sweeprof.storage import Jobs
+from sweeprof.text import axis_text
 
 SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
 """How many combinations, excluded points per rule, and values per axis are shown."""
@@ -215,4 +216,4 @@ def _tasks(plan: Plan) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else axis_text(value)

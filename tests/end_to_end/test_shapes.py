@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import pytest
 
 from support.command import Command
 from support.planning import planned, write_configs
+from sweeprof.text import axis_text
 
 BASE = "defaults: [override /model: fake, override /backend: fake, override /dataset: synthetic, override /tracking: none]\n"
 STATIC = "metrics: {select: [latency/forward]}\n"
@@ -64,10 +66,26 @@ CASES = {
     "variants on the command line": Case(
         "", "size batch_size", [("small", 2), ("large", 2)], (f"variants.size={STEPS}", "batch_size=2")
     ),
+    "a key of variants on the command line": Case(
+        f"variants: {{size: {SIZES}}}", f"size {STEP} batch_size", [("small", 0.5, 1), ("large", 0.5, 8)], (f"{STEP}=0.5",)
+    ),
+    "a key of tied variants on the command line": Case(
+        f"variants: {{size: {SIZES}}}\nzip: [{{size: [small, large], {THREADS}: [1, 2]}}]",
+        *(f"size {STEP} {THREADS}", [("small", 0.5, 1), ("large", 0.5, 2), ("small", 1.0, 1), ("large", 1.0, 2)]),
+        (f"{STEP}=0.5,1.0",),
+    ),
     "include": Case(
         f"axes: {{batch_size: [1, 2]}}\nexclude: [batch_size > 1]\ninclude: [{{batch_size: 64, {THREADS}: 2}}]",
         *(f"batch_size {THREADS}", [(1, 1), (64, 2)]),
         left_out=("batch_size > 1",),
+    ),
+    "include on the command line": Case(
+        *("", f"batch_size {THREADS}", [(1, 3), (2, 3), (64, 4)]),
+        ("batch_size=1,2", f"{THREADS}=3", f"include=[{{batch_size: 64, {THREADS}: 4}}]"),
+    ),
+    "grids on the command line beside points of a file": Case(
+        *("include: [{batch_size: 2}, {batch_size: 5}]", "batch_size", [1, 2, 64]),
+        ("batch_size=1,2", "grids=[{include: [{batch_size: 64}]}]"),
     ),
     "exclude by values, lists and conditions": Case(
         f"axes: {{batch_size: [1, 2, 4, 8], {THREADS}: [1, 2]}}\n{EXCLUDED}",
@@ -107,6 +125,12 @@ CASES = {
         *("axes: {batch_size: [1, 2]}", "batch_size", [1]),
         left_out=("batch_size=2",),
         files={"sweep/settings": BASE + SETTINGS},
+    ),
+    "values of different types": Case(
+        "axes: {model.fake.tag: [1, true, '1', [1], [true]]}\n"
+        f"exclude: ['model.fake.tag in [1]', 'model.fake.tag == [1]']\n{OPEN}",
+        *("model.fake.tag", [True, "1", [True]]),
+        left_out=("model.fake.tag in [1]", "model.fake.tag == [1]"),
     ),
     "duplicates": Case("axes: {batch_size: [1, 2, 2]}\ngrids: [{}, {axes: {batch_size: [2, 3]}}]", "batch_size", [1, 2, 3]),
     "hash-like values": Case(f"axes: {{model.fake.tag: ['9e51464034', abc]}}\n{OPEN}", "model.fake.tag", ["9e51464034", "abc"]),
@@ -148,5 +172,7 @@ def test_a_shape_means_its_combinations_and_each_can_be_repeated_alone(
     assert ran.code == 0, ran.err
     assert f"{plan.name}: {len(case.rows)} combination" in ran.out
     assert all(combination.id in ran.out for combination in plan.combinations)
+    values = itertools.chain.from_iterable(plan.axes.values())
+    assert {axis_text(value) for value in values if value is not None} <= set(ran.out.split())
     assert all(f"(exclude: {rule})" in ran.out for rule in case.left_out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]

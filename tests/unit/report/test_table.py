@@ -50,6 +50,14 @@ def test_candidates_stand_beside_their_baselines_which_come_first() -> None:
     assert column(shared, "model")[:3] == ["mlp", "lenet5", "digits_resnet"]
 
 
+def test_values_that_differ_in_type_only_are_told_apart() -> None:
+    values = [1, 1.0, True, "1", "true", None, "null", 0.0, -0.0]
+    odd = build([{"n": value} for value in values], {"x/y": ("s", None)}, [{"x/y": 1}] * len(values))
+    assert odd.varying_axes() == ("n",)
+    assert column(tables(odd)[0], "n") == ["0.0", "-0.0", "1", "1.0", "true", "'1'", "'true'", "null", "'null'"]
+    assert dataclasses.replace(odd, rows=(odd.rows[0], odd.rows[3])).varying_axes() == ("n",)
+
+
 def test_a_value_that_one_measured_row_lacks_is_not_constant() -> None:
     metrics: dict[str, tuple[str, Better]] = {"quality/accuracy": ("ratio", "higher"), "x/y": ("s", None)}
     odd = build([{"n": 1}, {"n": 2}], metrics, [{"quality/accuracy": 1}, {"x/y": 1}])
@@ -286,7 +294,15 @@ def test_ratio_numbers(value: float, text: str) -> None:
         (None, "null"),
         (True, "true"),
         (8, "8"),
+        (8.0, "8.0"),
+        (-0.0, "-0.0"),
         (0.1, "0.1"),
+        ("8", "'8'"),
+        ("-1e5", "'-1e5'"),
+        ("Null", "'Null'"),
+        ("[1]", "'[1]'"),
+        ("1.2.3", "1.2.3"),
+        ("nan", "nan"),
         ([1, "é"], '[1, "é"]'),
         (1 / 3, repr(1 / 3)),
     ],

@@ -73,7 +73,7 @@ def test_types_survive_parquet() -> None:
         ([1, "auto"], "text", ["1", "auto"]),
         ([True, 1], "text", ["true", "1"]),
         ([[3, 8, 8], None], "text", ["[3, 8, 8]", ""]),
-        ([math.nan, 1.0], "text", ["nan", "1"]),
+        ([math.nan, 1.0], "text", ["nan", "1.0"]),
     ],
 )
 def test_axes_are_typed_by_their_values(values: list[Any], kind: str, shown: list[str]) -> None:

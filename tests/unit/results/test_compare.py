@@ -266,6 +266,20 @@ def test_what_is_an_axis_in_one_sweep_may_be_a_setting_in_the_other() -> None:
     assert [row.baseline_id for row in found.rows] == ["s1/c1", None]
 
 
+@pytest.mark.parametrize("values", [("digits", "synthetic"), ({"size": 8}, {"size": 9})], ids=["group", "mapping"])
+def test_a_group_or_a_mapping_that_is_an_axis_in_one_sweep_may_be_settings_in_the_other(
+    values: tuple[Any, ...],
+) -> None:
+    base = sweep("s1", {"c1": 1.0}, settings={"mode": "inference", "dataset.size": 8, "dataset.of.name": "d"})
+    points = {id: {"n": 1, "dataset": value} for id, value in zip(("c8", "c9"), values, strict=True)}
+    own = sweep("s2", {"c8": 1.0, "c9": 1.0}, points, settings={"mode": "inference", "dataset.of.name": "d"})
+    settings = [{"dataset.size": 8}, {"dataset.size": 9}]
+    rows = [dataclasses.replace(row, settings=of) for row, of in zip(own.rows, settings, strict=True)]
+    own = dataclasses.replace(own, rows=tuple(rows))
+    assert [row.baseline_id for row in set_against(own, base, "last").rows] == ["s1/c1", None]
+    assert [row.baseline_id for row in set_against(base, own, "last").rows] == ["s2/c8"]
+
+
 def test_settings_that_differ_are_told_where_the_ids_do() -> None:
     base = sweep("s1", {"c1": 1.0}, settings={"protocol.rounds": 5, "backend.preload": ["x"]})
     own = sweep("s2", {"c2": 1.0}, settings={"protocol.rounds": 10, "backend.preload": ["y"], "k": 1})

@@ -28,6 +28,8 @@ VALUES = {"batch_size": 64, "model": "mlp", "model.torch.width": 128, "latency":
         ('model not in ["mlp"] or not batch_size == 8', True),
         ("1 < batch_size <= 64 != 65", True),
         ("null == null and true != false", True),
+        ("1 == true or 0 == false or true in [1] or [true] == [1]", False),
+        ("1 != true and true not in [0, 1.0] and true in [1, true] and 1 == 1.0 and 'a' in 'ab'", True),
         ("model in 'mlp, lenet5'", True),
         ("min(batch_size, 3) + max([1, 2]) - abs(-4) * len(model)", 3 + 2 - 4 * 3),
         ("min + 1", 4),
