@@ -33,6 +33,7 @@ from sweeprof.passes.quality import (
     Quality,
     compared_outputs,
     first_target,
+    in_shape_of,
     incomparable,
     main_name,
     pairs_of_outputs,
@@ -475,18 +476,19 @@ def _joined(batches: Sequence[Any]) -> Any:
 def _fitting(outputs: Array, targets: Array, metric: object, argmax: bool) -> tuple[Array, Array]:
     """Return outputs and targets in the form that metrics of classes or numbers take them in.
 
-    With as many outputs as targets they get the shape of the targets; class indices ``(n, 1)`` become ``(n,)``. Of class scores
-    with the classes last, ``argmax`` takes the best; metrics of ``torchmetrics.classification`` take the classes as second axis.
+    Outputs get the shape of the targets where :func:`in_shape_of` can give it; class indices ``(n, 1)`` become ``(n,)``. Of class
+    scores with the classes last, ``argmax`` takes the best; metrics of ``torchmetrics.classification`` take the classes as second
+    axis.
     """
     if targets.shape == (len(outputs), 1) and targets.dtype.kind in "iub" and outputs.ndim == 2:
         targets = targets[:, 0]
     if argmax and outputs.shape == targets.shape and outputs.ndim > 1:  # one-hot targets
         return outputs.argmax(axis=-1), targets.argmax(axis=-1)
-    if outputs.size == targets.size:
-        outputs = outputs.reshape(targets.shape)
+    fitted = in_shape_of(outputs, targets)
+    if fitted is not None:
         if argmax:
-            outputs = outputs > 0
-        return outputs, targets
+            fitted = fitted > 0
+        return fitted, targets
     is_last = targets.shape == outputs.shape[:-1]
     if argmax:
         outputs = outputs.argmax(axis=-1 if is_last else 1)

@@ -208,15 +208,16 @@ class NumberSums:
 
     @classmethod
     def of(cls, outputs: Array, targets: Array) -> NumberSums | None:
-        """Return the sums of a batch; None if targets are no numbers, or not as many as outputs.
+        """Return the sums of a batch; None if targets are no numbers, or of another shape than outputs: see :func:`in_shape_of`.
 
         A column is a number of each sample. Above :data:`MOST_COLUMNS` of them, all elements are in one column.
         """
         if not np.issubdtype(targets.dtype, np.number) or not len(targets):
             return None
-        if len(outputs) != len(targets) or outputs.size != targets.size:
+        fitted = in_shape_of(outputs, targets)
+        if fitted is None:
             return None
-        answers = outputs.reshape(len(outputs), -1).astype(np.float64)
+        answers = fitted.reshape(len(targets), -1).astype(np.float64)
         wanted = targets.reshape(len(targets), -1).astype(np.float64)
         if answers.shape[1] > MOST_COLUMNS:
             answers, wanted = answers.reshape(-1, 1), wanted.reshape(-1, 1)
@@ -570,7 +571,7 @@ def pairs_of_outputs(own: Quality, base: Quality) -> list[tuple[str, HostArray, 
     for name, array in own.further_outputs.items():
         if name in base.further_outputs:
             pairs.append((name, array, base.further_outputs[name]))
-    return [(name, *_in_one_layout(ours, theirs)) for name, ours, theirs in pairs]
+    return [(name, ours, in_layout_of(theirs, ours)) for name, ours, theirs in pairs]
 
 
 def incomparable(own: Quality, base: Quality, whose: str = THE_BASELINES) -> str | None:
@@ -584,14 +585,23 @@ def incomparable(own: Quality, base: Quality, whose: str = THE_BASELINES) -> str
     return None
 
 
-def _in_one_layout(ours: HostArray, theirs: HostArray) -> tuple[HostArray, HostArray]:
-    """Return both arrays with the channels of images in one place, where frameworks differ."""
-    if ours.ndim > 2 and ours.shape != theirs.shape:
-        if ours.shape == np.moveaxis(theirs, 1, -1).shape:
-            return ours, np.moveaxis(theirs, 1, -1)
-        if theirs.shape == np.moveaxis(ours, 1, -1).shape:
-            return np.moveaxis(ours, 1, -1), theirs
-    return ours, theirs
+def in_layout_of(array: Array, other: Array) -> Array:
+    """Return an array with the channels of images where another one has them; an array that differs otherwise as it is."""
+    if array.ndim > 2 and array.shape != other.shape:
+        for source, destination in ((1, -1), (-1, 1)):
+            moved = np.moveaxis(array, source, destination)
+            if moved.shape == other.shape:
+                return moved
+    return array
+
+
+def in_shape_of(outputs: Array, targets: Array) -> Array | None:
+    """Return outputs in the shape of their targets; None if more than axes of size 1 and the place of channels differs."""
+    moved = in_layout_of(outputs, targets)
+    own, wanted = ([size for size in array.shape[1:] if size != 1] for array in (moved, targets))
+    if moved.shape[:1] != targets.shape[:1] or own != wanted:
+        return None
+    return moved.reshape(targets.shape)
 
 
 def _extended(known: list[int] | None, more: Array | None) -> list[int] | None:

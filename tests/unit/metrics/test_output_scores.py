@@ -94,6 +94,7 @@ MICRO = classification("MulticlassAccuracy", num_classes=3, average="micro")
 SHARE_RIGHT: dict[str, Any] = {"_target_": f"{HERE}.share_right", "argmax": True}
 TOKENS, OF_TOKENS = LOGITS.reshape(2, 2, 3), CLASSES.reshape(2, 2)
 ONE_LOGIT = np.array([[2.0], [-1.0], [3.0]], np.float32)
+IMAGES = np.arange(180, dtype=np.float32).reshape(2, 3, 5, 6)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,8 @@ ONE_LOGIT = np.array([[2.0], [-1.0], [3.0]], np.float32)
             {"_target_": "torchmetrics.MeanSquaredError"},
             *(np.array([[1.0], [3.0]], np.float32), np.array([1.0, 1.0], np.float32), 2.0),
         ),
+        ({"_target_": "torchmetrics.MeanSquaredError"}, np.moveaxis(IMAGES, 1, -1), IMAGES, 0.0),
+        ({"_target_": f"{HERE}.share_right"}, IMAGES, np.moveaxis(IMAGES, 1, -1), 1.0),
         (SHARE_RIGHT, LOGITS, CLASSES, 0.75),
         (SHARE_RIGHT, TOKENS, OF_TOKENS, 0.75),
         (SHARE_RIGHT, LOGITS, CLASSES[:, None], 0.75),
@@ -115,7 +118,7 @@ ONE_LOGIT = np.array([[2.0], [-1.0], [3.0]], np.float32)
         (classification("MulticlassF1Score", num_classes=3), LOGITS, CLASSES[:, None], (1 + 2 / 3 + 2 / 3) / 3),
     ],
     ids=[
-        *("tokens", "pixels", "padding", "one logit", "numbers"),
+        *("tokens", "pixels", "padding", "one logit", "numbers", "images", "images of Keras"),
         *("argmax", "argmax of tokens", "an axis of its own", "one-hot", "two classes", "torchmetrics"),
     ],
 )

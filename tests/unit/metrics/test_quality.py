@@ -130,9 +130,29 @@ def test_numbers(columns: int) -> None:
         assert value("quality/mse", outputs, targets[:, 0]) == value("quality/mse", outputs, targets)
 
 
+IMAGES = RANDOM.standard_normal((10, 3, 6, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets"),
+    [
+        (IMAGES, IMAGES),
+        (IMAGES, np.moveaxis(IMAGES, 1, -1)),
+        (np.moveaxis(IMAGES, 1, -1), IMAGES),
+        (IMAGES[:, :1], np.moveaxis(IMAGES[:, :1], 1, -1)),
+        (IMAGES[:, :1], IMAGES[:, 0]),
+    ],
+    ids=["one layout", "channels last in targets", "channels last in outputs", "grey", "without channels"],
+)
+def test_an_image_has_no_error_in_another_layout(outputs: Array, targets: Array) -> None:
+    assert value("quality/mse", outputs, targets) == value("quality/mae", outputs, targets) == 0
+    assert value("quality/r2", outputs, targets) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "outputs", "targets", "reason"),
     [
+        ("quality/mse", IMAGES, IMAGES.swapaxes(2, 3), "the targets are not numbers of the outputs' shape"),
         ("quality/accuracy", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, CLASSES, "the targets are not numbers of the outputs' shape"),
