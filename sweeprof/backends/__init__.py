@@ -681,10 +681,11 @@ def signature_of(inputs: Inputs, axis: int | None = None, *, is_nested: bool = F
     if inputs.forward is not None:
         raise Unsupported("a graph is the model's own forward: a step that is more than calling it cannot be exported")
 
+    order = channels_last(inputs, axis)
+
     def specified(value: Any) -> Any:
         if is_tensor(value):
-            shape = with_channels_last([int(n) for n in value.shape], axis)
-            return TensorSpec(shape, str(value.dtype).rpartition(".")[2])
+            return TensorSpec(shape_in(value.shape, order), str(value.dtype).rpartition(".")[2])
         if value is None or isinstance(value, bool | int | float | str):
             return value
         raise Unsupported(f"an argument of a graph is a tensor or a constant, not a {type(value).__name__}")
@@ -694,11 +695,29 @@ def signature_of(inputs: Inputs, axis: int | None = None, *, is_nested: bool = F
     return Inputs(tuple(map(specified, inputs.args)), {key: specified(value) for key, value in inputs.kwargs.items()})
 
 
-def with_channels_last(shape: Sequence[int], axis: int | None) -> Shape:
-    """Return a shape with an axis moved to its end; None: as it is."""
-    if axis is None or len(shape) <= axis:
-        return tuple(shape)
-    return (*shape[:axis], *shape[axis + 1 :], shape[axis])
+def channels_last(inputs: Inputs, axis: int | None) -> Callable[[int], list[int]]:
+    """Return the order in which a model that wants the channels of images last takes the axes of an array, by the number of axes.
+
+    Images are the arrays with the most axes of the call; others, such as a sequence beside an image, stay as they are.
+
+    Args:
+        inputs: the call, with its axes as the dataset has them.
+        axis: of the channels; None: nothing is moved.
+    """
+    most = max(map(len, inputs.shapes()), default=0)
+
+    def order(axes: int) -> list[int]:
+        found = list(range(axes))
+        if axis is not None and axes == most > axis:
+            found.append(found.pop(axis))
+        return found
+
+    return order
+
+
+def shape_in(shape: Sequence[int], order: Callable[[int], list[int]]) -> Shape:
+    """Return a shape with its axes in the order of :func:`channels_last`."""
+    return tuple(int(shape[axis]) for axis in order(len(shape)))
 
 
 def specs_in(tree: object) -> list[TensorSpec]:
@@ -778,12 +797,14 @@ def arrays(inputs: Inputs, axis: int | None = None) -> tuple[list[AnyArray], dic
         inputs: the call; what is specified is generated.
         axis: of the channels, which the model wants last; None: nothing is moved.
     """
-    return _tensors(inputs, lambda value: channels_moved(array_of(value), axis))
+    order = channels_last(inputs, axis)
+    return _tensors(inputs, lambda value: array_in(array_of(value), order))
 
 
 def shapes_of(inputs: Inputs, axis: int | None = None) -> tuple[list[Shape], dict[str, Shape]]:
     """Return the shapes of what :func:`arrays` returns."""
-    return _tensors(inputs, lambda value: with_channels_last([int(n) for n in value.shape], axis))
+    order = channels_last(inputs, axis)
+    return _tensors(inputs, lambda value: shape_in(value.shape, order))
 
 
 def values_of(inputs: Inputs) -> tuple[list[AnyArray | None], dict[str, AnyArray | None]]:
@@ -815,11 +836,9 @@ def array_of(value: Any) -> AnyArray:
     return nested.array_of(value)
 
 
-def channels_moved(array: AnyArray, axis: int | None) -> AnyArray:
-    """Return an array with an axis moved to its end; None: as it is."""
-    if axis is None or array.ndim <= axis:
-        return array
-    return np.moveaxis(array, axis, -1)
+def array_in(array: AnyArray, order: Callable[[int], list[int]]) -> AnyArray:
+    """Return an array with its axes in the order of :func:`channels_last`."""
+    return array.transpose(order(array.ndim))
 
 
 def by_name(names: Sequence[str], positional: Sequence[T], named: Mapping[str, T]) -> dict[str, T]:

@@ -73,9 +73,10 @@ class Dataset(Protocol):
 
     It may also have these attributes. What :meth:`split` returns is checked against ``sample_shape``, the shape of one sample
     without the batch axis (images channels-first, e.g. ``(1, 32, 32)``), and against ``dtype``; both describe datasets with one
-    array per sample. ``channel_axis`` is the axis of the channels within a batch (1 for images); a backend may move it. ``unit`` is
-    the unit in which the workload is counted, such as ``tokens``, and ``units_per_sample`` or the method ``units_in(inputs)`` tells
-    how many there are (:func:`sweeprof.measuring.inputs.workload_of`).
+    array per sample. ``channel_axis`` is the axis of the channels within a batch (1 for images); a backend may move it, of several
+    arrays in those with the most axes. ``unit`` is the unit in which the workload is counted, such as ``tokens``, and
+    ``units_per_sample`` or the method ``units_in(inputs)`` tells how many there are
+    (:func:`sweeprof.measuring.inputs.workload_of`).
     """
 
     def split(self, name: SplitName) -> Split:

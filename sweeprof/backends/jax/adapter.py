@@ -27,8 +27,9 @@ from sweeprof.backends import (
     Gap,
     HostOutputs,
     LoadedModel,
+    array_in,
     array_of,
-    channels_moved,
+    channels_last,
     device_names,
     is_tensor,
     outputs_on_host,
@@ -62,13 +63,14 @@ def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None)
     """Generated where a specification is given, floating-point arrays in ``dtype``, and with the channels moved from
     ``channel_axis`` to the end.
     """
+    order = channels_last(inputs, channel_axis)
 
     def change(leaf: object) -> object:
         if is_tensor(leaf) and not isinstance(leaf, jax.Array):
             leaf = array_of(leaf)
         if dtype is not None and isinstance(leaf, ARRAYS) and jnp.issubdtype(leaf.dtype, jnp.floating):
             leaf = leaf.astype(dtype)
-        return channels_moved(leaf, channel_axis) if isinstance(leaf, np.ndarray) else leaf
+        return array_in(leaf, order) if isinstance(leaf, np.ndarray) else leaf
 
     return inputs.map(change)
 

@@ -24,9 +24,10 @@ from sweeprof.backends import (
     Gap,
     Precision,
     PrecisionMethod,
+    channels_last,
     checked_method,
     is_tensor,
-    with_channels_last,
+    shape_in,
 )
 from sweeprof.backends.keras import private
 from sweeprof.backends.model_files import described as described_builder
@@ -432,11 +433,12 @@ class KerasBackend(Backend):
 
     def described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """Return the model, and the shapes and data types that it is called with."""
+        order = channels_last(inputs, self.moved(channel_axis))
 
         def change(value: Any) -> Any:
             if not is_tensor(value):
                 return value
-            shape, kind = with_channels_last(shape_of(value), self.moved(channel_axis)), dtype_of(value)
+            shape, kind = shape_in(shape_of(value), order), dtype_of(value)
             if self.dtype is not None and _is_floating(value):
                 kind = self.dtype
             if (shape, kind) == (shape_of(value), dtype_of(value)):

@@ -33,7 +33,7 @@ class LitertConverter(Converter[TfliteFile]):
     KIND: ClassVar[type[TfliteFile]] = TfliteFile
     PACKAGES: ClassVar[tuple[str, ...]] = ("tensorflow", "keras", "sweeprof")
     ACCEPTED: ClassVar[str] = "a Keras model or a TfliteFile"
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
     ANY_BATCH: ClassVar[bool] = False
     quantization: Quantization = "none"
     """``none``; ``dynamic``, weights of 8 bits; ``float16``, weights of 16; ``int8``, everything of 8, inputs and outputs too."""

@@ -49,7 +49,7 @@ class Exporter(Converter[Exported]):
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
     LOWERED_BY: ClassVar[tuple[str, ...]] = ("onnxruntime",)
     ACCEPTED: ClassVar[str] = "a torch or Keras model or an OnnxFile"
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
     opset: int = 23
     precision: str | None = None
     """``fp32``, ``fp16`` or ``int8``; None: as the model is."""

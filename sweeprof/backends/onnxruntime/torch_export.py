@@ -19,7 +19,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from onnxscript.optimizer import fold_constants_ir
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from sweeprof.backends import VARYING, signature_of, specs_in, with_channels_last, with_specs
+from sweeprof.backends import VARYING, channels_last, signature_of, specs_in, with_specs
 from sweeprof.backends.model_files import Channels
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.graph import SCOPES, path_of_scopes
@@ -259,10 +259,9 @@ def exported_keras(
     if not model.built:
         model.build(specs_in(arranged.args)[0].shape)
     if open_axes and channel_axis is not None:
-        moved = []
+        moved, order = [], channels_last(signature, channel_axis)
         for spec, axes in zip(specs_in((signature.args, dict(signature.kwargs))), open_axes, strict=True):
-            order = with_channels_last(range(len(spec.shape)), channel_axis)
-            moved.append([order.index(axis) for axis in axes])
+            moved.append([order(len(spec.shape)).index(axis) for axis in axes])
         open_axes = moved
     with _layers_as_modules(model) as root:
         program = traced(root, arranged, opset, open_axes)

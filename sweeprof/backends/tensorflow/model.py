@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeprof.backends import AnyArray, HostOutputs, LoadedModel, channels_moved, outputs_on_host
+from sweeprof.backends import AnyArray, HostOutputs, LoadedModel, array_in, channels_last, outputs_on_host
 from sweeprof.backends.keras import private as keras_private
 from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
 from sweeprof.backends.tensorflow import private
@@ -79,10 +79,10 @@ def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtyp
         dtype: of floating-point tensors; None: their own.
     """
     with tf.device(device):
-        return inputs.map(partial(_tensor, channel_axis=channel_axis, dtype=dtype))
+        return inputs.map(partial(_tensor, order=channels_last(inputs, channel_axis), dtype=dtype))
 
 
-def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
+def _tensor(leaf: Any, order: Callable[[int], list[int]], dtype: str | None) -> Any:
     if isinstance(leaf, TensorSpec):
         kind = tf.as_dtype(leaf.dtype)
         if kind.is_floating or kind.is_complex:
@@ -90,7 +90,7 @@ def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
         else:
             leaf = tf.zeros(leaf.shape, kind)
     elif isinstance(leaf, np.ndarray | np.generic):
-        leaf = tf.constant(channels_moved(np.asarray(leaf), channel_axis))
+        leaf = tf.constant(array_in(np.asarray(leaf), order))
     if not isinstance(leaf, tf.Tensor):
         return leaf
     if dtype is not None and leaf.dtype.is_floating:

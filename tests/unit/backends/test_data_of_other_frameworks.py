@@ -16,6 +16,8 @@ from jax import numpy as jnp
 from torch.utils.data import DataLoader, TensorDataset
 
 import sweeprof
+from sweeprof.backends.jax.adapter import JaxBackend
+from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.openvino.adapter import OpenvinoBackend
@@ -97,6 +99,42 @@ def test_frameworks(backend: str, kind: str) -> None:
 CONVERTED = [(b, Net) for b in ("onnxruntime", "openvino")] + [
     (b, keras_model) for b in ("onnxruntime", "openvino", "litert")
 ]
+
+
+PICTURES, STEPS = RANDOM.random((8, 3, 6, 6), np.float32), RANDOM.random((8, 5, 4), np.float32)
+MEANS = np.concatenate([PICTURES.mean((2, 3)), STEPS.mean(1)], 1)
+
+
+class PicturesAndSteps:
+    channel_axis = 1
+
+    def split(self, name: str) -> Split:
+        return Split({"image": PICTURES, "steps": STEPS}, MEANS)
+
+
+def keras_means() -> Any:
+    image, steps = keras.Input((6, 6, 3), name="image"), keras.Input((5, 4), name="steps")
+    means = [keras.layers.GlobalAveragePooling2D()(image), keras.layers.GlobalAveragePooling1D()(steps)]
+    return keras.Model({"image": image, "steps": steps}, keras.layers.Concatenate()(means))
+
+
+def jax_means() -> Any:
+    return lambda image, steps: jnp.concatenate([image.mean((1, 2)), steps.mean(1)], 1)
+
+
+FILE_BACKENDS = [
+    pytest.param(kind, marks=pytest.mark.slow) for kind in (LitertBackend, OnnxruntimeBackend, OpenvinoBackend)
+]
+
+
+@converting
+@pytest.mark.parametrize("backend", [JaxBackend, *FILE_BACKENDS])
+def test_a_sequence_beside_an_image_keeps_its_axes(backend: Any) -> None:
+    build = jax_means if backend is JaxBackend else keras_means
+    session = BuiltSession(backend=backend(), build=build, dataset=PicturesAndSteps(), batch_size=8)
+    quality: Any = session.run("quality")
+    assert quality.numbers is not None
+    assert quality.numbers.squared_errors == pytest.approx([0] * 7, abs=1e-3)  # OpenVINO may compute in bfloat16
 
 
 @pytest.mark.slow

@@ -60,6 +60,16 @@ def test_every_mode_computes_the_same(mode: Mode) -> None:
     assert loaded.compiles == (mode != "eager")
 
 
+def test_a_sequence_beside_an_image_keeps_its_axes() -> None:
+    image, steps = np.random.default_rng(0).random((2, 3, 6, 8)), np.random.default_rng(1).random((2, 5, 4))
+
+    def means(image: Any, steps: Any) -> Any:
+        return tf.concat([tf.reduce_mean(image, (1, 2)), tf.reduce_mean(steps, 1)], 1)
+
+    found = outputs(means, Inputs(kwargs={"image": image, "steps": steps}), axis=1)
+    np.testing.assert_allclose(found, np.concatenate([image.mean((2, 3)), steps.mean(1)], 1))
+
+
 class Raising(keras.Model):  # type: ignore[misc]
     def call(self, x: Any) -> Any:
         return of_width(x)
