@@ -807,13 +807,14 @@ def shapes_of(inputs: Inputs, axis: int | None = None) -> tuple[list[Shape], dic
     return _tensors(inputs, lambda value: shape_in(value.shape, order))
 
 
-def values_of(inputs: Inputs) -> tuple[list[AnyArray | None], dict[str, AnyArray | None]]:
+def values_of(inputs: Inputs, axis: int | None) -> tuple[list[AnyArray | None], dict[str, AnyArray | None]]:
     """Return the integers and truth values among what :func:`arrays` returns; None for other tensors and specifications."""
+    order = channels_last(inputs, axis)
 
     def known(value: Any) -> AnyArray | None:
         if isinstance(value, TensorSpec) or "float" in str(value.dtype) or getattr(value, "is_meta", False):
             return None
-        return array_of(value)
+        return array_in(array_of(value), order)
 
     return _tensors(inputs, known)
 

@@ -74,7 +74,8 @@ class OnnxruntimeBackend(FileBackend):
     ) -> LayerTable:
         from sweeprof.backends.onnxruntime.counting import count_file
 
-        return count_file(replace(file, sizes=stored.sizes), *shapes_of(inputs, axis), formulas, values_of(inputs))
+        sized = replace(file, sizes=stored.sizes)
+        return count_file(sized, *shapes_of(inputs, axis), formulas, values_of(inputs, axis))
 
     def layer_times(self, model: OnnxModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.onnxruntime.profiler import layer_times

@@ -137,6 +137,27 @@ def test_a_sequence_beside_an_image_keeps_its_axes(backend: Any) -> None:
     assert quality.numbers.squared_errors == pytest.approx([0] * 7, abs=1e-3)  # OpenVINO may compute in bfloat16
 
 
+class WholeNumbers:
+    channel_axis = 1
+
+    def split(self, name: str) -> Split:
+        return Split((255 * PICTURES).astype(np.uint8), CLASSES[:8])
+
+
+def keras_convolution() -> Any:
+    image = keras.Input((6, 6, 3), dtype="uint8")
+    seen = keras.layers.Conv2D(2, 3)(keras.layers.Rescaling(1 / 255)(image))
+    return keras.Model(image, keras.layers.GlobalAveragePooling2D()(seen))
+
+
+@converting
+@pytest.mark.parametrize("backend", FILE_BACKENDS)
+def test_images_of_whole_numbers_count_as_others(backend: Any) -> None:
+    session = BuiltSession(backend=backend(), build=keras_convolution, dataset=WholeNumbers(), batch_size=8)
+    table: Any = session.run("analysis")
+    assert table.macs == 8 * 4 * 4 * 2 * 3 * 3 * 3
+
+
 @pytest.mark.slow
 @converting
 @pytest.mark.parametrize(("backend", "made"), CONVERTED)
