@@ -20,7 +20,8 @@ BaseConv = interface("keras.src.layers.convolutional.base_conv:BaseConv")
 DropoutRNNCell = interface("keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell")
 GLOBAL_SEED_GENERATOR = interface("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR")
 Mish = interface("keras.src.activations.activations:Mish")
-GRAPH_CALLS = (keras.Sequential.call, interface("keras.src.models:Functional.call"))
+FUNCTIONAL_CALL = interface("keras.src.models:Functional.call")
+GRAPH_CALLS = (keras.Sequential.call, FUNCTIONAL_CALL)
 """The ``call`` of models that are made of a graph of layers."""
 OWN_MODULES = "keras.src."
 """Where Keras defines its classes."""
@@ -98,6 +99,13 @@ def stored_dtype(variable: keras.Variable) -> str:
 def takes_mapping(model: object) -> bool:
     """Return True if a model that is made of a graph has its inputs in a mapping."""
     return isinstance(getattr(model, "_inputs_struct", None), dict)
+
+
+def unsorted_outputs(layer: keras.Layer, outputs: Any) -> Any:
+    """Return what a call returned in the order of the model: on torch, a model made of a graph sorts the keys of mappings."""
+    if getattr(type(layer), "call", None) != FUNCTIONAL_CALL:
+        return outputs
+    return keras.tree.map_structure(lambda _, output: output, layer.output, outputs)
 
 
 def copy_mask(source: Any, target: Any) -> None:

@@ -10,6 +10,7 @@ import inspect
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -284,11 +285,14 @@ class _Shim(torch.nn.Module):
 def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
     """Within the context, the model's layers call modules of torch, whose names the exporter notes at the nodes."""
     from sweeprof.backends.keras.calls import as_called  # which imports Keras
-    from sweeprof.backends.keras.private import named_layers
+    from sweeprof.backends.keras.private import named_layers, unsorted_outputs
 
     def called(*args: object, **kwargs: object) -> Any:
         given = as_called(model, Inputs(args, kwargs))
-        return model(*given.args, training=False, **given.kwargs)
+        return unsorted_outputs(model, model(*given.args, training=False, **given.kwargs))
+
+    def called_layer(layer: keras.Layer, call: Any, *args: object, **kwargs: object) -> Any:
+        return unsorted_outputs(layer, call(*args, **kwargs))
 
     root = _Shim(called)
     changed: list[keras.Layer] = []
@@ -296,7 +300,7 @@ def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
         for path, layer in named_layers(model):
             if "call" in layer.__dict__:  # held a second time
                 continue
-            shim = type(type(layer).__name__, (_Shim,), {})(layer.call)
+            shim = type(type(layer).__name__, (_Shim,), {})(partial(called_layer, layer, layer.call))
             above, _, name = path.rpartition(".")
             root.get_submodule(above).add_module(name, shim)
             layer.__dict__["call"] = shim

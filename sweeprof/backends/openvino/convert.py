@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import openvino
 
-from sweeprof.backends import batch_of, filled, is_tensor
+from sweeprof.backends import array_of, batch_of, filled, is_tensor, signature_of, with_specs
 from sweeprof.backends.model_files import (
     LONGEST,
     ChildFailure,
@@ -90,7 +90,7 @@ class OpenvinoConverter(Converter[Converted]):
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "keras", "openvino", "sweeprof")
     LOWERED_BY: ClassVar[tuple[str, ...]] = ("openvino", "nncf")
     ACCEPTED: ClassVar[str] = "a torch or Keras model or a file"
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
     storage: Literal["fp32", "fp16", "int8"] = "fp32"
     """Of the weights; ``int8`` also quantizes activations."""
 
@@ -131,13 +131,16 @@ class OpenvinoConverter(Converter[Converted]):
     def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> Converted:
         """Write the model in 32 bits, or in the data types that its file has."""
         path = str(folder / Converted.NAME)
+        outputs: tuple[str, ...]
+        roles: dict[str, Any]
         if isinstance(model, ModelFile):
             graph = openvino.Core().read_model(user_path(model.path))
             file = Converted(path, model.channels, is_of_onnx=model.path.endswith(".onnx"))
         elif is_keras(model):
             from openvino.frontend import FrontEndManager
 
-            from sweeprof.backends.keras.private import layer_types  # which imports Keras
+            from sweeprof.backends.keras.calls import as_called  # which imports Keras
+            from sweeprof.backends.keras.private import layer_types
 
             frontend = FrontEndManager().load_by_framework("tf")
             with TemporaryDirectory(prefix="sweeprof-saved-") as saved, warnings.catch_warnings():
@@ -145,11 +148,19 @@ class OpenvinoConverter(Converter[Converted]):
                 with contextlib.redirect_stdout(io.StringIO()):
                     model.export(saved, verbose=False)
                 graph = frontend.convert(frontend.load(saved))
+            called = as_called(model, with_specs(signature_of(signature, axis), array_of))
+            outputs = tuple(named_leaves(model(*called.args, training=False, **called.kwargs)))
+            results = {result.get_friendly_name(): result for result in graph.get_results()}
+            if set(outputs) == set(results):  # a mapping, whose keys the export has sorted
+                graph = openvino.Model([results[name] for name in outputs], graph.get_parameters())
+            else:
+                outputs = ()
             names = tuple(tensor.name for tensor in model.inputs)
-            file = Converted(path, "last", types=layer_types(model), weights=_name_layers(graph, model), inputs=names)
+            roles = _name_layers(graph, model)
+            file = Converted(path, "last", outputs, types=layer_types(model), weights=roles, inputs=names)
         else:
             types = {name: type(inner).__name__ for name, inner in model.named_modules()}
-            roles: dict[str, Any] = dict.fromkeys([name for name, _ in model.named_buffers()], "buffer")
+            roles = dict.fromkeys([name for name, _ in model.named_buffers()], "buffer")
             for name, tensor in model.named_parameters():  # one with several names has a role under the first
                 roles[name] = "parameter" if tensor.requires_grad else "frozen"
             graph, outputs = _traced(model.eval(), signature)

@@ -158,6 +158,19 @@ def test_images_of_whole_numbers_count_as_others(backend: Any) -> None:
     assert table.macs == 8 * 4 * 4 * 2 * 3 * 3 * 3
 
 
+@converting
+@pytest.mark.parametrize(
+    "backend",
+    ["tensorflow", *(pytest.param(one, marks=pytest.mark.slow) for one in ("litert", "onnxruntime", "openvino"))],
+)
+def test_the_first_output_of_a_mapping_is_evaluated_whatever_its_name(backend: str) -> None:
+    given = keras.Input((8,))
+    outputs = {"zeta": keras.layers.Rescaling(2)(given), "alpha": keras.layers.Rescaling(3)(given)}
+    profiler = sweeprof.Profiler(keras.Model(given, outputs), (SAMPLES, 2 * SAMPLES), backend=backend, protocol=QUICK)
+    found = profiler.compute("quality/mse")
+    assert found.value == pytest.approx(0, abs=1e-3), found.reason  # OpenVINO may compute in bfloat16
+
+
 @pytest.mark.slow
 @converting
 @pytest.mark.parametrize(("backend", "made"), CONVERTED)
