@@ -21,6 +21,10 @@ from sweeprof.results.layers import LayerTable
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
 
+STATIC_OPSET = 20
+"""The latest for files with activations of 8 bits: of later ones ONNX Runtime's optimiser moves the quantization of a transposed
+array with the wrong data type, as between the convolutions of a Keras model, and then refuses the graph."""
+
 
 @dataclass(slots=True)
 class OnnxruntimeBackend(FileBackend):
@@ -55,8 +59,10 @@ class OnnxruntimeBackend(FileBackend):
         return device_names(sum(device.ep_name == "CUDAExecutionProvider" for device in found))
 
     def converter(self) -> Exporter:
-        method = self.method()
-        return Exporter(self.seed, self.cache, self.samples, self.opset, self.precision, method, kept=self.kept)
+        method, opset = self.method(), self.opset
+        if method == "static":
+            opset = min(opset, STATIC_OPSET)
+        return Exporter(self.seed, self.cache, self.samples, opset, self.precision, method, kept=self.kept)
 
     def session_settings(self, device: str) -> SessionSettings:
         settings = SessionSettings(self.threads, self.optimization, self.provider, self.arena)

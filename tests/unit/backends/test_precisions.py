@@ -210,6 +210,21 @@ def test_static_ranges_of_a_convolution(tmp_path: Path) -> None:
         run(dynamic, lambda: file, images)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
+def test_static_ranges_of_a_keras_model_with_convolutions(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).standard_normal((4, 1, 32, 32)).astype(np.float32)
+    plain = OnnxruntimeBackend(precision="fp32", cache=str(tmp_path))
+    static = OnnxruntimeBackend(precision="int8", precision_method="static", cache=str(tmp_path))
+    static.ranges_from(lambda _: Inputs((images,)))
+    found = []
+    for backend in (plain, static):
+        model = backend.load(builder({"_target_": "sweeprof.zoo.digits_resnet.keras_model"}), "cpu", 1)
+        with model.stepping(model.put(Inputs((images,)))) as step:
+            found.append(np.asarray(model.host_outputs(step())))
+    assert 0 < np.abs(found[1] - found[0]).max() < np.ptp(found[0]) / 5
+
+
 WIDE = {"_target_": "support.keras_models.dense", "inputs": 64, "outputs": 32}
 """LiteRT's converter leaves weights of less than 1,024 numbers as they are."""
 
