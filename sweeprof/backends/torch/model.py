@@ -32,6 +32,7 @@ import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
+from torch.overrides import TorchFunctionMode
 
 from sweeprof.backends import (
     AnyArray,
@@ -378,7 +379,8 @@ class TorchVariant:
         if self.dtype is not None:
             for parameter in module.parameters():
                 parameter.grad = None  # it may be a caller's, and `to` would write into it
-            module = module.to(self.dtype)
+            with _ComplexStays():
+                module = module.to(self.dtype)
         if self.channels_last:  # `Module.to` raises where there are three-dimensional convolutions too
             for parameter in module.parameters():
                 if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
@@ -394,25 +396,43 @@ class TorchVariant:
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
         if isinstance(leaf, TensorSpec):
-            if self.dtype is not None and getattr(torch, leaf.dtype).is_floating_point:
-                leaf = replace(leaf, dtype=dtype_name(self.dtype))
-            return leaf
+            return replace(leaf, dtype=dtype_name(self._converted(getattr(torch, leaf.dtype))))
         if isinstance(leaf, np.ndarray):
             leaf = torch.from_numpy(leaf)
         if isinstance(leaf, PackedSequence):
-            if self.dtype is not None and leaf.data.is_floating_point():
-                leaf = leaf.to(self.dtype)
-            return leaf
+            return leaf.to(self._converted(leaf.data.dtype))
         if not isinstance(leaf, torch.Tensor):
             if self.dtype is not None or self.channels_last:
                 leaf = with_tensors(leaf, self.prepared)
             return leaf
         made = leaf.detach()
-        if self.dtype is not None and made.is_floating_point():
-            made = made.to(self.dtype)
+        made = made.to(self._converted(made.dtype))
         if self.channels_last and made.dim() == 4:
             made = made.contiguous(memory_format=torch.channels_last)
         return made.requires_grad_(leaf.requires_grad)
+
+    def _converted(self, dtype: torch.dtype) -> torch.dtype:
+        """The data type of an input that has ``dtype`` before."""
+        if self.dtype is not None and dtype.is_floating_point:
+            return self.dtype
+        if self.dtype is not None and dtype.is_complex:
+            return COMPLEX
+        return dtype
+
+
+COMPLEX = torch.complex64
+"""The data type of complex numbers in every precision: torch computes with no shorter ones."""
+
+
+class _ComplexStays(TorchFunctionMode):
+    """Within it ``Module.to`` gives complex tensors the type :data:`COMPLEX`, instead of dropping their imaginary parts."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        if func is torch.Tensor.to and args[0].is_complex():
+            return args[0].to(COMPLEX)
+        return func(*args, **(kwargs or {}))
 
 
 AS_IT_IS = TorchVariant()

@@ -75,6 +75,52 @@ def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: Precision)
     assert loaded.native(batch.args[0]).dtype == dtype
 
 
+class Spectral(nn.Module):
+    """A Fourier layer: its weight and a buffer are complex, its bias is real."""
+
+    turns: torch.Tensor
+
+    def __init__(self, dtype: torch.dtype = torch.complex64) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(4, 4, 8, dtype=torch.complex64, generator=generator).to(dtype))
+        self.bias = nn.Parameter(torch.ones(4, 1, dtype=self.weight.real.dtype))
+        self.register_buffer("turns", torch.polar(torch.ones(8, dtype=self.bias.dtype), torch.arange(8).to(self.bias)))
+
+    def forward(self, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        spectrum = torch.fft.rfft(x.float())[..., :8] + start
+        spectrum = torch.einsum("bim,iom->bom", spectrum, self.weight) * self.turns
+        found: torch.Tensor = torch.fft.irfft(spectrum, n=x.shape[-1]) + self.bias
+        return found
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize(
+    ("variant", "bias"),
+    [
+        ({"precision": "fp32"}, torch.float32),
+        ({"precision": "bf16"}, torch.bfloat16),
+        ({"precision": "fp16"}, torch.float16),
+        ({"precision": "bf16", "precision_method": "autocast"}, torch.float32),
+    ],
+    ids=str,
+)
+def test_complex_numbers_stay_complex(variant: dict[str, Any], bias: torch.dtype, dtype: torch.dtype) -> None:
+    build = partial(Spectral, dtype)
+    backend = TorchBackend(**variant)
+    x, start = torch.linspace(0, 1, 64).view(1, 4, 16).bfloat16().float(), torch.full((8,), 2 + 3j, dtype=dtype)
+    loaded = backend.load(build, "cpu", None)
+    batch = loaded.put(Inputs((x, start)))
+    with loaded.stepping(batch) as step, torch.no_grad():
+        assert step() == pytest.approx(Spectral()(x, start.to(torch.complex64)), abs=1e-5)
+    module = loaded.native
+    assert {tensor.dtype for tensor in (module.weight, module.turns, batch.args[1])} == {torch.complex64}
+    assert module.bias.dtype == bias
+    specs = Inputs((TensorSpec((1, 4, 16)), TensorSpec((8,), str(dtype).removeprefix("torch."))))
+    table = backend.analyze(build, specs, None, DEFAULTS)
+    assert table.params_bytes == 4 * 4 * 8 * 8 + 4 * bias.itemsize
+
+
 def linear() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(16, 8))
