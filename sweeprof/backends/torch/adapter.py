@@ -43,7 +43,7 @@ from sweeprof.backends.torch.model import (
 from sweeprof.backends.torch.private import graphs_made, inductor_settings
 from sweeprof.backends.torch.state import (
     attributes_of,
-    in_mode,
+    in_inference_mode,
     known_accelerator,
     modules_of,
     offloaded_to,
@@ -225,7 +225,7 @@ class TorchBackend(Backend):
         if is_run:
             kept = parameters_kept(model, is_trained)
         with (
-            in_mode(modules, is_training=False),
+            in_inference_mode(modules),
             unchanged(model, values=may_change_values, attributes=attributes_of(model, modules), tensors=tensors),
             kept,
         ):

@@ -60,6 +60,7 @@ from sweeprof.backends.torch.state import (
     WrappedForward,
     any_lazy,
     is_compiled,
+    is_training,
     known_accelerator,
     masks_of,
     modules_of,
@@ -789,6 +790,7 @@ class FunctionModule(torch.nn.Module):
             held = (*self._modules.values(), *self._parameters.values())
             if not hasattr(self, name) and not any(value is known for known in held):
                 setattr(self, name, value)
+        self.training = any(map(is_training, self.children()))
 
     def forward(self, *args: object, **kwargs: object) -> object:
         return self.function(*args, **kwargs)

@@ -9,7 +9,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import lru_cache, partial
 from multiprocessing.dummy import DummyProcess
@@ -188,26 +188,65 @@ def forwards_wrapped(
                 attributes["forward"] = before
 
 
-@contextmanager
-def in_mode(modules: Iterable[torch.nn.Module], *, is_training: bool) -> Iterator[None]:
-    """Within it all of the modules are in training mode, or none is.
+_TRAINED_BY_CALLERS: set[int] = set()
+"""The modules that are in training mode outside of :func:`in_inference_mode`, by identity."""
 
-    Not by ``train()`` or ``eval()``: what a model does when it is called, merging adapters for example, could not be undone.
+
+@contextmanager
+def in_inference_mode(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Within it none of a caller's modules is in training mode.
+
+    Not by ``eval()``: what a model does when it is called, merging adapters for example, could not be undone.
     """
-    others = [module for module in modules if hasattr(module, "training") and module.training != is_training]
+    trained = [module for module in modules if is_training(module)]
+    identities = set(map(id, trained))
     try:
-        _set_mode(others, is_training)
+        for module in trained:
+            _set_mode(module, False)
+        _TRAINED_BY_CALLERS.update(identities)
         yield
     finally:
-        _set_mode(others, not is_training)
+        _TRAINED_BY_CALLERS.difference_update(identities)
+        for module in trained:
+            _set_mode(module, True)
 
 
-def _set_mode(modules: Iterable[torch.nn.Module], is_training: bool) -> None:
-    for module in modules:
-        if isinstance(module, torch.jit.ScriptModule):
-            module.training = is_training  # its forward reads a flag in C++, which only an assignment reaches
-        else:
-            vars(module)["training"] = is_training
+@contextmanager
+def in_training_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Within it a module is as its owner trains it (see :func:`start_training`); afterwards all modes are what they were."""
+    modes = {inner: inner.training for inner in modules_of(module) if hasattr(inner, "training")}
+    try:
+        start_training(module, module)
+        yield
+    finally:
+        for inner, mode in modes.items():
+            _set_mode(inner, mode)
+
+
+def start_training(module: torch.nn.Module, original: torch.nn.Module) -> torch.nn.Module:
+    """Return a module in training mode as its owner trains it: layers that are frozen may stay in inference mode.
+
+    The layers of a caller's model that is in training mode get their own modes back; of any other model ``train()`` is called.
+
+    Args:
+        module: the original or a copy.
+        original: the model that a caller or a builder has made.
+    """
+    if id(original) in _TRAINED_BY_CALLERS:
+        for inner, own in zip(modules_of(module), modules_of(original), strict=True):
+            if hasattr(inner, "training"):
+                _set_mode(inner, id(own) in _TRAINED_BY_CALLERS)
+    else:
+        with suppress(NotImplementedError):  # an exported program has the mode of its export only
+            module.train()
+    return module
+
+
+def _set_mode(module: torch.nn.Module, is_training: bool) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        module.training = is_training  # its forward reads a flag in C++, which only an assignment reaches
+    else:
+        vars(module)["training"] = is_training
 
 
 @contextmanager

@@ -47,7 +47,7 @@ from sweeprof.backends.torch.model import (
     on_device,
     with_own_state,
 )
-from sweeprof.backends.torch.state import in_mode, modules_of, seen_whole
+from sweeprof.backends.torch.state import in_training_mode, parameters_kept, seen_whole, start_training
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.operators import added, estimated_training
 from sweeprof.errors import Unsupported
@@ -93,17 +93,22 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
             values.
         Exception: whatever the module raised in its forward, for real too.
     """
+    original = uncompiled(module)
     first: Exception | None = None
+
+    def trained_copy() -> torch.nn.Module:
+        return start_training(copied_to_meta(module), original)
+
     with torch.inference_mode(False), without_collection(), apart_from_others():
-        module = materialised(uncompiled(module), inputs)
+        module = materialised(original, inputs)
         if not any(parameter.requires_grad for parameter in module.parameters()):
             raise Unsupported("no parameter requires a gradient")
         for constants, masks in _ATTEMPTS:
             try:
                 given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
-                forward = _forward(copied_to_meta(module).train(), given, formulas, constants)
+                forward = _forward(trained_copy(), given, formulas, constants)
                 had_compiler = has_compiler()
-                count = partial(_counted, module, given, formulas, constants, masks)
+                count = partial(_counted, trained_copy, given, formulas, constants, masks)
                 counted = seen_whole("counting", count)
                 if has_compiler() != had_compiler:
                     counted = count()
@@ -114,7 +119,7 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
                 raise
             except Exception as error:  # a forward or a backward may raise anything on meta
                 first = first or error
-        with in_mode(modules_of(module), is_training=True):
+        with parameters_kept(module, is_trained=False), in_training_mode(module):
             table = count_layers(module, inputs, formulas)
     assert first is not None
     if table.uncounted is not None:
@@ -142,9 +147,11 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     return table.macs, table.flops or 0
 
 
-def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int, masks: int) -> Training:
+def _counted(
+    trained_copy: Callable[[], torch.nn.Module], inputs: Inputs, formulas: Formulas, constants: int, masks: int
+) -> Training:
     """Of a copy on meta, of its own: a forward may keep what it computes, and it may be counted again."""
-    module = copied_to_meta(module).train()
+    module = trained_copy()
     inputs = with_own_state(inputs)
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(paths_of(module), formulas)
@@ -261,7 +268,7 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
     if not parameters:
         raise Unsupported("no parameter requires a gradient")
     try:
-        with in_mode(modules_of(module), is_training=True), torch.inference_mode(False), torch.enable_grad():
+        with in_training_mode(module), torch.inference_mode(False), torch.enable_grad():
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
             make = config.optimizer
             if isinstance(make, str):

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -18,13 +18,16 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
+import sweeprof
 from support.torch_modules import Applied, Functional, Twice, counted, figures
+from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.dispatch import UNKNOWN_TO_TORCH
 from sweeprof.backends.torch.training import count_training
 from sweeprof.counting.formulas import Cost, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Liveness, Training
 
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -167,6 +170,63 @@ def test_normalisation_is_in_training_mode() -> None:
     n = 2 * 8 * 4
     assert step(nn.BatchNorm1d(8).eval(), 2, 8, 4).forward_flops == 5 * n
     assert step(nn.BatchNorm1d(8).eval(), 2, 8, 4).backward_flops == 8 * n
+
+
+class Frozen(nn.Module):
+    """A model whose ``train()`` leaves its backbone in inference mode, unless it is told not to."""
+
+    seen: ClassVar[set[tuple[bool, ...]]] = set()
+    """Of each forward the modes of the model, of the backbone's layers, and of the head."""
+
+    def __init__(self, freezes: bool = True) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout())
+        self.head = nn.Linear(8, 2)
+        self.freezes = freezes
+
+    def train(self, mode: bool = True) -> Frozen:
+        super().train(mode)
+        if self.freezes:
+            self.backbone.eval()
+        return self
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.seen.add(tuple(part.training for part in (self, *self.backbone, self.head)))
+        return self.head(self.backbone(x))
+
+
+def frozen_by_its_train() -> nn.Module:
+    return Frozen().eval()
+
+
+def frozen_by_its_caller() -> nn.Module:
+    model = Frozen(freezes=False).train()
+    model.backbone.eval()
+    return model
+
+
+@pytest.mark.parametrize("build", [frozen_by_its_train, frozen_by_its_caller])
+@pytest.mark.parametrize("as_function", [False, True])
+def test_frozen_layers_are_trained_as_the_caller_trains_them(build: Callable[[], Any], as_function: bool) -> None:
+    """A norm in training mode would also reject the batch of one sample."""
+    Frozen.seen.clear()
+    model = build()
+    modes = [part.training for part in model.modules()]
+    called: Any = (lambda x: model(x).relu()) if as_function else model
+    profile = sweeprof.profile(called, torch.ones(1, 4), ["compute/flops_train", "latency/iteration"], mode="training")
+    assert profile["latency/iteration"].value
+    assert profile["compute/flops_train"].value
+    assert Frozen.seen == {(True, False, False, False, True)}
+    assert [part.training for part in model.modules()] == modes
+
+
+def test_a_built_model_is_trained_as_its_own_train_says() -> None:
+    Frozen.seen.clear()
+    model = TorchBackend().load(Frozen, "cpu", None)
+    with TorchBackend().training(model, model.put(Inputs((torch.ones(1, 4),))), None, TrainingConfig()) as training:
+        training.backward(training.forward())
+    assert Frozen.seen == {(True, False, False, False, True)}
+    assert not any(part.training for part in model.native.modules())
 
 
 def test_complex_numbers() -> None:
