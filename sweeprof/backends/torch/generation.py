@@ -60,7 +60,7 @@ class GenerateStep:
         if start is not None:
             settings["decoder_start_token_id"] = start
         self._generate = partial(
-            cast("Callable[..., Any]", self._module.generate),
+            model.within_autocast(cast("Callable[..., Any]", self._module.generate)),
             **prompt,
             **settings,
             min_new_tokens=config.new_tokens,
@@ -109,7 +109,7 @@ class FunctionStep:
         inputs: object = dict(batch.kwargs) or batch.args
         if not batch.kwargs and len(batch.args) == 1:
             inputs = batch.args[0]
-        self._generate = partial(config.function, model.native, inputs, config.new_tokens)
+        self._generate = partial(model.within_autocast(config.function), model.native, inputs, config.new_tokens)
         self._arguments = config.arguments
 
     def generate(self, on_token: Callable[[], object]) -> object:
@@ -362,7 +362,7 @@ def own_generation(model: TorchModel, batch: Inputs, config: GenerationConfig) -
         return partial(FunctionStep(model, batch, config).generate, lambda: None)
     check_model(model.native, batch, config)
     loop = GreedyLoop.of(model.native, config)
-    return partial(loop.run, without_full_mask(prompt_of(model.native, batch)))
+    return partial(model.within_autocast(loop.run), without_full_mask(prompt_of(model.native, batch)))
 
 
 def without_full_mask(prompt: Mapping[str, Any]) -> dict[str, Any]:

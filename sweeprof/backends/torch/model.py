@@ -57,7 +57,6 @@ from sweeprof.backends.torch.private import (
 )
 from sweeprof.backends.torch.state import (
     DispatchMode,
-    WrappedForward,
     any_lazy,
     is_compiled,
     is_training,
@@ -388,8 +387,6 @@ class TorchVariant:
                     parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         if self.precision in QUANTIZED:
             module = quantized(module, self.precision, is_compiled=self.compiler == "inductor", as_shapes=as_shapes)
-        if self.method == "autocast" and self.precision is not None:
-            _autocast(module, PRECISIONS[self.precision])
         if self.compiler is None:
             return module
         return compiled(module, self.compiler, self.peak_dtype, self.compile_settings)
@@ -437,20 +434,6 @@ class _ComplexStays(TorchFunctionMode):
 
 
 AS_IT_IS = TorchVariant()
-
-
-def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Let the forward of a module compute in ``dtype`` where :class:`torch.autocast` does."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise Unsupported("a scripted module has no forward in Python that autocast could surround")
-    forward = module.forward
-    device = device_of(module) or torch.device("cpu")
-
-    def within_autocast(*args: object, **kwargs: object) -> object:
-        with torch.autocast(device.type, dtype):
-            return forward(*args, **kwargs)
-
-    module.__dict__["forward"] = WrappedForward.of(forward, within_autocast)
 
 
 def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:
@@ -581,13 +564,29 @@ class TorchModel(LoadedModel):
 
         What it returns may have to be :func:`finished`.
         """
+        forward: Callable[[], object]
         if batch.forward is None:
             forward = partial(self.native, *batch.args, **batch.kwargs)
         else:
             forward = partial(batch.forward, self.native, *batch.args, **batch.kwargs)
+        forward = self.within_autocast(forward)
         if self.variant.compile_settings.get("fullgraph"):
             return partial(_as_one_graph, forward)
         return forward
+
+    def within_autocast(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that runs ``call`` in :class:`torch.autocast`; ``call`` itself if the variant does not use it.
+
+        What the variant applies to is a whole step, so that it also holds for methods beside the model's forward.
+        """
+        if self.variant.method != "autocast":
+            return call
+
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with torch.autocast(self.device.type, self.variant.peak_dtype):
+                return finished(call(*args, **kwargs))
+
+        return within
 
     def state_of(self, batch: Inputs) -> int:
         return hash(state_of((batch.args, batch.kwargs)))

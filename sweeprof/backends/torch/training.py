@@ -283,7 +283,7 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
                     "the backward itself as often as it likes; measured is an optimizer that updates once after a backward, such "
                     "as adam"
                 )
-            yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
+            yield TorchTraining(model.forward_of(batch), model.within_autocast(loss), optimizer, parameters)
     finally:
         _clear_gradients(parameters)
 

@@ -11,7 +11,7 @@ import torch
 import sweeprof
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.generation import GreedyLoop, generating, own_generation, without_full_mask
-from sweeprof.backends.torch.model import TorchModel
+from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import GenerationConfig, Work
@@ -344,6 +344,36 @@ def test_a_function_of_ones_own() -> None:
     assert {name for name, m in found.items() if m.value is None} == {"generation/kv_cache_bytes"}
     assert found["generation/kv_cache_bytes"].reason == ("generation.function: what it returned has no past_key_values")
     assert seen == {"inputs": {"input_ids", "attention_mask"}, "top": 3, "length": T + 4}
+
+
+def write(model: Any, inputs: Any, new_tokens: int, on_token: Callable[[], None]) -> Any:
+    """Calls only what is in the model, not the model itself."""
+    encoded = model.get_encoder()(**inputs)
+    for _ in range(new_tokens):
+        on_token()
+    return encoded
+
+
+@pytest.mark.parametrize("function", [None, write])
+def test_autocast_holds_for_all_that_generates(function: Any) -> None:
+    """Both ``generate`` and the loop of our own call an encoder beside the model's forward."""
+    model, dtypes = made("t5"), set()
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.register_forward_hook(lambda _, given, found, name=name: dtypes.add((name[:7], found.dtype)))
+    variant = TorchVariant("bf16", method="autocast")
+    loaded, batch = TorchModel(variant.of(model), CPU, variant), Inputs(kwargs=prompt("t5"))
+    config = GenerationConfig(3, {}, function)
+    found = {("encoder", torch.bfloat16)}
+    if function is None:
+        found |= {("decoder", torch.bfloat16), ("lm_head", torch.bfloat16)}
+    with generating(loaded, batch, config) as step:
+        step.generate(lambda: None)
+    assert dtypes == found
+    dtypes.clear()
+    with torch.inference_mode():
+        own_generation(loaded, batch, config)()
+    assert dtypes == found
 
 
 def test_an_argument_that_generate_does_not_have() -> None:

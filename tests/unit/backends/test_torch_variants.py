@@ -252,6 +252,31 @@ def test_autocast_is_torchs_own(precision: Precision) -> None:
     assert TorchBackend().settings_in_effect(loaded)["precision method"] == "autocast"
 
 
+def test_autocast_holds_for_whatever_a_step_runs() -> None:
+    """A method beside the model's forward, a generator that runs after the call, and the loss."""
+    seen: dict[str, torch.dtype] = {}
+
+    def forward(model: Any, x: torch.Tensor) -> Any:
+        hidden = model[0](x)
+        seen.update(method=hidden.dtype)
+        yield hidden
+        seen.update(generator=model[1](x).dtype)
+
+    def loss(outputs: Any, targets: object) -> torch.Tensor:
+        seen.update(loss=(outputs[0] @ outputs[0].T).dtype)
+        return outputs[0].sum()  # type: ignore[no-any-return]
+
+    backend = TorchBackend(precision="bf16", precision_method="autocast")
+    loaded = backend.load(lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), "cpu", None)
+    batch = loaded.put(Inputs((torch.ones(2, 4),), forward=forward))
+    with loaded.stepping(batch) as step:
+        step()
+    assert seen == dict.fromkeys(("method", "generator"), torch.bfloat16)
+    with backend.training(loaded, batch, None, TrainingConfig(loss=loss)) as training:
+        training.backward(training.forward())
+    assert seen == dict.fromkeys(("method", "generator", "loss"), torch.bfloat16)
+
+
 def test_each_of_many_equal_quantized_layers_has_its_bytes() -> None:
     backend = TorchBackend(precision="int8")
     many = partial(nn.Sequential, *(nn.Linear(64, 64) for _ in range(20)))
