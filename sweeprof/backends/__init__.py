@@ -103,6 +103,10 @@ class LoadedModel(ABC):
         """Return the number of graphs that a compiler has made of the model so far; None if it makes none, or does not tell."""
         return None
 
+    def weights(self) -> Sequence[object]:
+        """Return objects that live as long as the memory of the weights; the model itself if it has no ``variables``."""
+        return getattr(self.native, "variables", None) or [self.native]
+
     def clock(self) -> Clock:
         """Return the clock of the device that the model is on."""
         return WallClock()

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -164,27 +165,33 @@ def added_memory(session: Session, backend: Backend) -> tuple[int | None, str | 
         meter.give_back_freed()
         meter.own()  # from here on, files that are mapped are the model's
         # What the framework makes once: kernels, pools of threads, late imports.
-        _peak_of_steps(session, inputs, meter.reset_peak, meter.own_peak)
-        gc.collect()
+        _, weights = _peak_of_steps(session, inputs, meter.reset_peak, meter.own_peak)
+        _check_released(weights)
         meter.give_back_freed()
         baseline = meter.own()
-        return _peak_of_steps(session, inputs, meter.reset_peak, meter.own_peak) - baseline
+        return _peak_of_steps(session, inputs, meter.reset_peak, meter.own_peak)[0] - baseline
 
     def on_device() -> int:
         session.set_up()
         inputs = session.inputs()
         meter = backend.allocation_meter(device)
         # What the framework allocates once, such as the workspaces of its libraries.
-        _peak_of_steps(session, inputs, meter.reset_peak, meter.peak)
-        gc.collect()
+        _, weights = _peak_of_steps(session, inputs, meter.reset_peak, meter.peak)
+        _check_released(weights)
         baseline = meter.current()
-        return _peak_of_steps(session, inputs, meter.reset_peak, meter.peak) - baseline
+        return _peak_of_steps(session, inputs, meter.reset_peak, meter.peak)[0] - baseline
 
     return in_child(on_host if device == "cpu" else on_device)
 
 
-def _peak_of_steps(session: Session, inputs: Inputs, reset_peak: Callable[[], object], peak: Callable[[], int]) -> int:
-    """Return the most that this process takes, by its ``peak``, in the steps after the first."""
+Weights = list[weakref.ref[object]]
+
+
+def _peak_of_steps(
+    session: Session, inputs: Inputs, reset_peak: Callable[[], object], peak: Callable[[], int]
+) -> tuple[int, Weights]:
+    """Return the most that this process takes, by its ``peak``, in the steps after the first, and the model's weights."""
+    weights: Weights = []
     with session.loaded() as model:
         work = session.work(model, inputs)
         with whole_step(session, model, work) as step:
@@ -192,7 +199,21 @@ def _peak_of_steps(session: Session, inputs: Inputs, reset_peak: Callable[[], ob
             reset_peak()
             for _ in range(MEMORY_STEPS):
                 step()
-        return peak()
+        highest = peak()
+        for held in model.weights():
+            with suppress(TypeError):  # there are no weak references to some objects
+                weights.append(weakref.ref(held))
+    return highest, weights
+
+
+def _check_released(weights: Weights) -> None:
+    """Collect garbage; raise :class:`Unsupported` if any of the weights are still in memory."""
+    gc.collect()
+    if any(held() is not None for held in weights):
+        raise Unsupported(
+            "the weights stay in memory when the model is released, so that loading it again adds little: whatever builds the "
+            "model keeps it or its weights, as functools.cache does; let it make new ones each time"
+        )
 
 
 @contextmanager

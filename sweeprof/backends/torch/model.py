@@ -547,6 +547,16 @@ class TorchModel(LoadedModel):
         """By which method the module has its precision."""
         return self.variant.method or "convert"
 
+    def weights(self) -> Sequence[object]:
+        # Several modules may have the same weights: a copy, a wrapper that compiles, or one with a pretrained embedding.
+        held: list[object] = []
+        for parameter in self.native.parameters():
+            try:
+                held.append(parameter.untyped_storage())
+            except (NotImplementedError, ValueError):  # sparse, or of a lazy layer that was not called
+                held.append(parameter)
+        return held or [self.native]
+
     def clock(self) -> Clock:
         return clock_of(self.device)
 

@@ -153,6 +153,9 @@ from sweeprof.backends.torch.adapter import TorchBackend as Backend
 def build():
     return nn.Sequential(nn.Linear(64, 16384), nn.ReLU(), nn.Linear(16384, 64))
 
+def wrapped(model):
+    return nn.Sequential(model, nn.ReLU())
+
 def peak_of_its_allocator():
     model, batch = build(), torch.ones(512, 64)
     with torch.no_grad():
@@ -174,6 +177,9 @@ from sweeprof.backends.tensorflow.adapter import TensorflowBackend as Backend
 def build():
     layers = [keras.layers.Dense(65536, activation="relu"), keras.layers.Dense(64)]
     return keras.Sequential([keras.Input((64,)), *layers])
+
+def wrapped(model):
+    return keras.Sequential([keras.Input((64,)), model, keras.layers.ReLU()])
 
 def peak_of_its_allocator():  # by hand: weights, the batch, and the product, whose bias and activation are made in place
     return 4 * (64 * 65536 + 65536 + 65536 * 64 + 64 + 512 * 64 + 512 * 65536)
@@ -198,6 +204,52 @@ def test_what_is_added_is_what_the_allocator_gave(framework: str) -> None:
     added, reason, allocated = printed(framework + ADDED)
     assert reason is None
     assert added == pytest.approx(allocated, rel=0.02)
+
+
+BUILDERS = """
+import functools, json
+from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.datasets.arrays import Synthetic
+from sweeprof.profiling.session import BuiltSession
+
+class Model(FakeModel):
+    pass
+
+found = []
+for build in (Model, functools.cache(Model)):
+    seen = BuiltSession(backend=FakeBackend(), build=build, dataset=Synthetic([4]), batch_size=2).run("memory")
+    found.append([seen.added_bytes, seen.not_added])
+print(json.dumps(found))
+"""
+KEPT = "the weights stay in memory when the model is released"
+
+
+def test_a_builder_that_keeps_its_model_has_a_reason_instead_of_what_is_added() -> None:
+    making, keeping = printed(BUILDERS)
+    assert making[0] > MB
+    assert making[1] is None
+    assert keeping[0] is None
+    assert keeping[1].startswith(KEPT)
+
+
+SHARED = """
+import functools, json, os
+from sweeprof.datasets.arrays import Synthetic
+from sweeprof.profiling.session import BuiltSession
+
+kept = functools.cache(build)
+session = BuiltSession(backend=Backend(threads=THREADS), build=lambda: wrapped(kept()), dataset=Synthetic([64]))
+if os.fork() == 0:
+    print(json.dumps(session.run("memory").not_added), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", [IN_TORCH, IN_TENSORFLOW], ids=["torch", "tensorflow"])
+def test_so_has_a_builder_that_keeps_a_part_of_its_model(framework: str) -> None:
+    assert str(printed(framework + SHARED)).startswith(KEPT)
 
 
 @pytest.mark.thorough
