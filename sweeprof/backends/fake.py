@@ -190,6 +190,8 @@ class FakeTraining:
 class FakeGeneration:
     """A generation whose tokens take as long as the model says; a sample of the batch is a prompt."""
 
+    sequences_per_prompt = 1
+
     def __init__(
         self, model: FakeModel, batch: AnyArray, config: GenerationConfig, take: Callable[[float], None]
     ) -> None:

@@ -478,6 +478,10 @@ class GenerationStep(TypingProtocol):
     def new_tokens(self) -> int:
         """Tokens that are generated for each sequence."""
 
+    @property
+    def sequences_per_prompt(self) -> int:
+        """Sequences that are returned for each prompt of the batch."""
+
     def generate(self, on_token: Callable[[], object]) -> object:
         """Generate, and call ``on_token`` whenever the device has completed a token of every sequence."""
 
@@ -516,7 +520,9 @@ def measure_generation(
         cache_bytes = step.cache_bytes()
     except Unsupported as error:
         reason = str(error)
-    times = TokenTimes(step.prompt_tokens, step.new_tokens, tuple(tokens), cache_bytes, reason)
+    times = TokenTimes(
+        step.prompt_tokens, step.new_tokens, tuple(tokens), cache_bytes, reason, step.sequences_per_prompt
+    )
     return replace(timing, generation=times)
 
 

@@ -86,11 +86,12 @@ def prefill_throughput(timing: Rounds, batch_size: int) -> Estimate | Missing:
 
 @metric(name="generation/decode_throughput", unit="tokens/s", better="higher")
 def decode_throughput(timing: Rounds, batch_size: int) -> Estimate | Missing:
-    """New tokens of the batch after the first ones over the time from the first token to the last."""
+    """New tokens of all returned sequences after their first ones, over the time from the first token to the last."""
     missing = _over_tokens(timing, 2)
     if missing is not None:
         return missing
-    tokens = batch_size * (_tokens(timing[0]).new_tokens - 1)
+    times = _tokens(timing[0])
+    tokens = batch_size * times.sequences_per_prompt * (times.new_tokens - 1)
 
     def decoding(timing: Timing) -> Sequence[float]:
         return _means(timing, lambda gaps: sum(gaps[1:]))

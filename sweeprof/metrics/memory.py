@@ -140,7 +140,7 @@ def per_step(energy: Energy) -> Estimate | Missing:
 
 @metric(name="energy/per_token", unit="J", better="lower")
 def per_token(energy: Energy, batch_size: int) -> Estimate | Missing:
-    """Energy of one generation over its new tokens, those of all sequences, without what the idle machine takes."""
+    """Energy of one generation over its new tokens, those of all returned sequences, without what the idle machine takes."""
     if energy.new_tokens is None:
         return Missing("mode=generation is needed: nothing was generated")
     return _beyond_idle(energy, batch_size * energy.new_tokens)

@@ -79,7 +79,7 @@ class Energy(Stored):
     utilization: float | None = None
     """Of the GPU during the steps, the share of the time in which a kernel was running; None: there is none, or it is unknown."""
     new_tokens: int | None = None
-    """Of each sequence in a step; None: nothing was generated."""
+    """Of all sequences that a step returns for a prompt; None: nothing was generated."""
 
     @property
     def idle_watts(self) -> float:
@@ -231,8 +231,10 @@ def run(session: Session, _: Backend) -> Energy:
             step()
             steps += 1
         found = measured(step, meters, protocol.min_s)
-    new_tokens = session.generation_config.new_tokens if session.mode == "generation" else None
-    return replace(found, new_tokens=new_tokens)
+        if work.generation is None:
+            return found
+        with session.generation_step(model, work) as generation:
+            return replace(found, new_tokens=generation.new_tokens * generation.sequences_per_prompt)
 
 
 PASS = Pass(name="energy", order=127, run=run, read=Energy.from_dict, kind="once", is_exclusive=True)

@@ -21,7 +21,7 @@ class TokenTimes:
     """The tokens of the generations of a round, and the memory of the cache at their end."""
 
     prompt_tokens: int | None
-    """Of each sequence; None where the prompt is not text."""
+    """Of each prompt; None where it is not text."""
     new_tokens: int
     """Of each sequence."""
     seconds: tuple[tuple[float, ...], ...]
@@ -31,6 +31,8 @@ class TokenTimes:
     """Of the keys and values that the cache holds, or reserves, after the last step."""
     cache_reason: str | None = None
     """Why :attr:`cache_bytes` is not known."""
+    sequences_per_prompt: int = 1
+    """Sequences that are returned for each prompt, such as several samples of a distribution."""
 
     @property
     def steps(self) -> int:

@@ -50,6 +50,7 @@ class GenerateStep:
     def __init__(self, model: TorchModel, batch: Inputs, config: GenerationConfig) -> None:
         prompt = prompt_of(model.native, batch)
         self.new_tokens = config.new_tokens
+        self.sequences_per_prompt = sequences_per_prompt(model.native, config)
         self.prompt_tokens = prompt_tokens(prompt)
         self._module: Any = model.native
         self._device = model.device
@@ -100,6 +101,8 @@ class GenerateStep:
 
 class FunctionStep:
     """One generation by a function of the user's."""
+
+    sequences_per_prompt = 1
 
     def __init__(self, model: TorchModel, batch: Inputs, config: GenerationConfig) -> None:
         assert config.function is not None
@@ -191,6 +194,12 @@ def start_token(module: torch.nn.Module, config: GenerationConfig) -> int | None
         sources += [getattr(settings, name, None) for name in ("decoder_start_token_id", "bos_token_id")]
     sources.append(getattr(own, "pad_token_id", None))
     return next((token for token in sources if isinstance(token, int)), 0)
+
+
+def sequences_per_prompt(module: torch.nn.Module, config: GenerationConfig) -> int:
+    """Return how many sequences ``generate`` returns for each prompt."""
+    own = config.arguments.get("generation_config") or getattr(module, "generation_config", None)
+    return config.arguments.get("num_return_sequences") or getattr(own, "num_return_sequences", None) or 1
 
 
 def prompt_tokens(prompt: Mapping[str, Any]) -> int | None:

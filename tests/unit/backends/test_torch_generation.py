@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,6 +116,7 @@ def keys_and_values(heads: int, length: int, sequences: int = B) -> int:
         ("llama", {"cache_implementation": "static"}),
         ("llama", {"do_sample": True}),
         ("llama", {"num_beams": 3}),
+        ("llama", {"num_beams": 4, "num_return_sequences": 2}),
         ("t5", {}),
     ],
 )
@@ -123,8 +126,29 @@ def test_every_token_is_told_whatever_generates(name: str, arguments: Mapping[st
     with generating(TorchModel(model, CPU), Inputs(kwargs=prompt(name)), config) as step:
         sequences: Any = step.generate(lambda: calls.append(1))
     assert len(calls) == NEW
-    assert sequences.shape == (B, NEW + (T if name == "llama" else 1))
+    assert sequences.shape == (B * step.sequences_per_prompt, NEW + (T if name == "llama" else 1))
     assert step.prompt_tokens == T
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["by an argument", "by the model's own settings"])
+def test_the_rate_of_several_sequences_for_each_prompt(is_own: bool) -> None:
+    model: Any = made("llama")
+    arguments: dict[str, object] = {"do_sample": True}
+    if is_own:
+        model.generation_config.num_return_sequences = 3
+    else:
+        arguments["num_return_sequences"] = 3
+    found = sweeprof.profile(
+        model,
+        prompt("llama"),
+        ["generation/decode_throughput"],
+        mode="generation",
+        generation=GenerationConfig(2, arguments),
+        protocol=replace(QUICK, min_samples=3),
+    )
+    timing: Any = found.profiler.seen("timing")
+    decoding = statistics.median(gap for _, gap in timing.generation.seconds)
+    assert found["generation/decode_throughput"].value == pytest.approx(3 * B / decoding)
 
 
 def test_no_sequence_ends_early() -> None:

@@ -153,6 +153,26 @@ def test_the_energy_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.unit == "J"
 
 
+def test_the_energy_of_a_token_is_over_all_sequences_that_are_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch import nn
+
+    places = server(tmp_path)
+
+    class Model(nn.Linear):
+        def generate(self, **_: Any) -> None:
+            grow(places[0], 6_000_000)
+
+    monkeypatch.setenv(POWERCAP, str(tmp_path))
+    config = sweeprof.GenerationConfig(5, {"num_return_sequences": 3})
+    inputs = (np.zeros((4, 4), np.float32),)
+    result = sweeprof.profile(
+        Model(4, 2), inputs, ["energy/per_token"], mode="generation", generation=config, protocol=PROTOCOL
+    )
+    assert result["energy/per_token"].value == pytest.approx(6 / (4 * 3 * 5))
+
+
 def test_a_host_without_counters_has_a_reason(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"this host provides no energy counters .*Virtual machines seldom have them"):
         rapl_counters(tmp_path / "powercap")

@@ -60,6 +60,11 @@ def test_figures_by_hand(metric: Metric, expected: float) -> None:
     assert number(metric, GENERATED) == pytest.approx(expected)
 
 
+def test_the_rate_counts_all_sequences_that_are_returned() -> None:
+    of_three = replace(GENERATED, generation=replace(TIMES, sequences_per_prompt=3))
+    assert number(generation.decode_throughput, of_three) == pytest.approx(2 * 3 * 3 / 4.5)
+
+
 def test_an_incomplete_count_is_a_lower_bound() -> None:
     uncovered = replace(COUNTS, uncovered={"mine": 1})
     assert estimate(generation.macs_decode, GENERATED, generation=uncovered).estimator == "lower bound"

@@ -402,6 +402,7 @@ class ScriptedGeneration:
     """A generation whose tokens take the scripted seconds: of the first generation, of the second …, and then the last for ever."""
 
     prompt_tokens = 7
+    sequences_per_prompt = 1
 
     def __init__(self, *generations: Sequence[float], new_tokens: int = 3) -> None:
         self.clock = FakeClock()
