@@ -103,6 +103,9 @@ class LoadedModel(ABC):
         """Return the number of graphs that a compiler has made of the model so far; None if it makes none, or does not tell."""
         return None
 
+    def check_compiled(self) -> None:  # noqa: B027  # it checks nothing where nothing is compiled
+        """Raise :class:`Unsupported` if the model was to be compiled, and what has run was not; to be called after its steps."""
+
     def weights(self) -> Sequence[object]:
         """Return objects that live as long as the memory of the weights; the model itself if it has no ``variables``."""
         return getattr(self.native, "variables", None) or [self.native]

@@ -231,6 +231,7 @@ def run(session: Session, _: Backend) -> Energy:
             step()
             steps += 1
         found = measured(step, meters, protocol.min_s)
+        model.check_compiled()
         if work.generation is None:
             return found
         with session.generation_step(model, work) as generation:

@@ -131,6 +131,7 @@ def run(session: Session, backend: Backend) -> Memory:
         with whole_step(session, model, work) as step, session.timed("measure"):
             for _ in range(MEMORY_STEPS):
                 step()
+        model.check_compiled()
         stepping = meter.rss_peak()
         device = session.device_name()
         on_device, reason = None, None

@@ -70,6 +70,7 @@ def run(session: Session, backend: Backend) -> Timing:
                 moves = model.transfers(inputs, step())
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
+        model.check_compiled()
         timing = replace(timing, graphs=model.graphs)
         if session.mode in ("inference", "training"):
             timing = with_device_times(timing, session, backend, model, work)

@@ -547,6 +547,14 @@ class TorchModel(LoadedModel):
         """By which method the module has its precision."""
         return self.variant.method or "convert"
 
+    def check_compiled(self) -> None:
+        # Not by `graphs`: a model of this class may have been compiled before, in this process.
+        if self.compiles and graphs_made() == 0:
+            raise Unsupported(
+                "torch.compile has compiled nothing: what ran does not call the model itself, or all of its forward runs in "
+                "Python; choose backend=torch"
+            )
+
     def weights(self) -> Sequence[object]:
         # Several modules may have the same weights: a copy, a wrapper that compiles, or one with a pretrained embedding.
         held: list[object] = []

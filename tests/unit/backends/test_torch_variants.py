@@ -479,6 +479,41 @@ def test_graph_breaks(breaks: int) -> None:
     assert eager["latency/graph_breaks"].reason == "this backend does not capture graphs"
 
 
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def encode(self, x: torch.Tensor) -> Any:
+        return self.layer(x)
+
+
+def encoded(model: Any, x: torch.Tensor, new_tokens: int, on_token: Callable[[], object]) -> None:
+    for _ in range(new_tokens):
+        model.encode(x)
+        on_token()
+
+
+@pytest.mark.slow  # importing what compiles takes seconds
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.compile itself
+@pytest.mark.parametrize("mode", ["inference", "generation"])
+def test_what_was_not_compiled_has_a_reason(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward that runs in Python, and a generation that calls another method."""
+    model: Any = Encoder().eval()
+    model.forward = torch.compiler.disable(model.encode)  # type: ignore[no-untyped-call]
+    compiled: Any = torch.compile(model, backend="eager")
+    counters: Any = import_module("torch._dynamo.utils").counters
+    monkeypatch.setitem(counters["stats"], "unique_graphs", 0)  # as in a process of its own
+    quick = sweeprof.Protocol(min_s=0.01, warmup_s=0.0, min_samples=2)
+    config = sweeprof.GenerationConfig(2, function=encoded)
+    found = sweeprof.profile(
+        compiled, torch.ones(2, 4), ["latency/first_step"], mode=mode, generation=config, protocol=quick
+    )
+    assert str(found["latency/first_step"].reason).startswith(
+        "torch.compile has compiled nothing: what ran does not call"
+    )
+
+
 @pytest.mark.slow  # importing what compiles takes seconds
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.compile itself
 def test_a_forward_that_has_to_be_one_graph() -> None:
