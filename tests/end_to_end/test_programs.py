@@ -201,8 +201,8 @@ print(json.dumps({"rate": float(first)}))
 @pytest.mark.slow
 def test_a_number_that_is_zero_in_a_round_has_rounds(called: Command, tmp_path: Path) -> None:
     one_run = ("protocol.warmup_steps=0", "protocol.min_samples=1", "protocol.max_s=0.001", "protocol.rounds=3")
-    sweep = (*SHORT, *one_run, "protocol.threshold=0.05", program(tmp_path, SCRIPTED, "{args.file}"))
-    sweep = (*sweep, "backend.metrics={rate: {json: rate, better: lower}}", "compare.baseline={args.file: a}")
+    reported = ("backend.metrics={rate: {json: rate, better: lower}}", "compare.baseline={args.file: a}")
+    sweep = (*SHORT, *one_run, "protocol.threshold=0.05", program(tmp_path, SCRIPTED, "{args.file}"), *reported)
     for name, a, b in (("before", "0 10 20", "1 12 14"), ("after", "0 2 22", "1 12 14")):
         (tmp_path / "a").write_text(a)
         (tmp_path / "b").write_text(b)

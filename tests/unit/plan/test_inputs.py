@@ -147,7 +147,7 @@ def test_a_source_is_imported_once_and_not_by_each_trial(source: str) -> None:
 def test_a_source_imports_the_compiler_of_torch(source: str) -> None:
     *targets, last = composed_of(f"model={source}", "backend=torch")["model"]["preload"]
     assert last == "torch._dynamo"
-    imports = f"import sys; from sweeprof.run.fork_server import _imported; [_imported(one) for one in {targets}]"
+    imports = f"import sys; from sweeprof.run.fork_server import _import; [_import(one) for one in {targets}]"
     program = f"{imports}; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
