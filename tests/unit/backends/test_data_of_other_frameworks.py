@@ -16,7 +16,6 @@ from jax import numpy as jnp
 from torch.utils.data import DataLoader, TensorDataset
 
 import sweeprof
-from sweeprof.backends.jax.adapter import JaxBackend
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import Exporter
@@ -118,20 +117,14 @@ def keras_means() -> Any:
     return keras.Model({"image": image, "steps": steps}, keras.layers.Concatenate()(means))
 
 
-def jax_means() -> Any:
-    return lambda image, steps: jnp.concatenate([image.mean((1, 2)), steps.mean(1)], 1)
-
-
-FILE_BACKENDS = [
-    pytest.param(kind, marks=pytest.mark.slow) for kind in (LitertBackend, OnnxruntimeBackend, OpenvinoBackend)
-]
+FILE_BACKENDS = (LitertBackend, OnnxruntimeBackend, OpenvinoBackend)
 
 
 @converting
-@pytest.mark.parametrize("backend", [JaxBackend, *FILE_BACKENDS])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", FILE_BACKENDS)
 def test_a_sequence_beside_an_image_keeps_its_axes(backend: Any) -> None:
-    build = jax_means if backend is JaxBackend else keras_means
-    session = BuiltSession(backend=backend(), build=build, dataset=PicturesAndSteps(), batch_size=8)
+    session = BuiltSession(backend=backend(), build=keras_means, dataset=PicturesAndSteps(), batch_size=8)
     quality: Any = session.run("quality")
     assert quality.numbers is not None
     assert quality.numbers.squared_errors == pytest.approx([0] * 7, abs=1e-3)  # OpenVINO may compute in bfloat16
@@ -151,6 +144,7 @@ def keras_convolution() -> Any:
 
 
 @converting
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", FILE_BACKENDS)
 def test_images_of_whole_numbers_count_as_others(backend: Any) -> None:
     session = BuiltSession(backend=backend(), build=keras_convolution, dataset=WholeNumbers(), batch_size=8)

@@ -135,7 +135,7 @@ def test_the_rate_of_several_sequences_for_each_prompt(is_own: bool) -> None:
     model: Any = made("llama")
     arguments: dict[str, object] = {"do_sample": True}
     if is_own:
-        model.generation_config.num_return_sequences = 3
+        model.generation_config.update(do_sample=True, num_return_sequences=3)
     else:
         arguments["num_return_sequences"] = 3
     found = sweeprof.profile(
