@@ -20,7 +20,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -447,6 +447,27 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # the parent had already exited
         os._exit(1)
+
+
+def holds_in_child(holds: Callable[[], bool], limit_s: float) -> bool:
+    """Return what a function returns in a forked child of this process, which ends with whatever the function has changed.
+
+    It is False, too, if the function raises, takes longer than ``limit_s`` seconds, or ends the child. The child's output is
+    discarded.
+    """
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, limit_s)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            code = 0 if holds() else 1
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

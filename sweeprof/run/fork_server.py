@@ -46,6 +46,7 @@ from sweeprof.processes import (
     ProcessLost,
     child_environment,
     die_with,
+    holds_in_child,
     is_stopped,
     kill_tree,
 )
@@ -239,10 +240,7 @@ def _uses_gpu() -> bool:
     private: Any = sys.modules.get("sweeprof.backends.torch.private")
     if private is None or not torch.backends.cuda.is_built():
         return False
-    child = os.fork()
-    if child == 0:
-        os._exit(int(private.is_in_bad_fork() and torch.cuda.device_count() > 0))
-    return os.waitpid(child, 0)[1] != 0
+    return holds_in_child(lambda: private.is_in_bad_fork() and torch.cuda.device_count() > 0, GRACE_S)
 
 
 def _send_when_closed(connection: Connection, number: signal.Signals) -> None:

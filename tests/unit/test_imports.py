@@ -72,7 +72,6 @@ STARTS_PROCESSES = (
     "results/environment.py",  # asks git for the revision
     "passes/memory.py",  # what it measures ends with it
     "backends/torch/state.py",  # follows the threads of a pool of multiprocessing
-    "backends/torch/weights.py",  # what a builder keeps on meta must not be in the process that is measured
     "backends/command.py",  # runs the program that is measured
     "backends/fake.py",  # ends its own process, as it is told to
     "backends/model_files.py",  # what makes a model's file must not be in the process that is measured

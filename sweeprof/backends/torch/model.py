@@ -410,7 +410,7 @@ class TorchVariant:
         return made.requires_grad_(leaf.requires_grad)
 
     def _converted(self, dtype: torch.dtype) -> torch.dtype:
-        """The data type of an input that has ``dtype`` before."""
+        """The data type to which an input of data type ``dtype`` is converted."""
         if self.dtype is not None and dtype.is_floating_point:
             return self.dtype
         if self.dtype is not None and dtype.is_complex:
@@ -694,12 +694,18 @@ class _ImportsOnHost(MetaPathFinder):
     """Has what is imported make its tensors on the host: they outlive what is built on meta."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        others = [finder.find_spec for finder in sys.meta_path if finder is not self]
-        spec = next(filter(None, (find(name, path, target) for find in others)), None)
-        loader: Any = spec and spec.loader
-        if hasattr(loader, "__dict__") and not isinstance(loader, type):  # those of built-in modules are classes
-            loader.exec_module = partial(_executed_on_host, loader.exec_module)
-        return spec
+        for finder in sys.meta_path:
+            spec = None
+            if finder is not self:
+                spec = finder.find_spec(name, path, target)
+            if spec is None:
+                continue
+            loader: Any = spec.loader
+            # Those of built-in modules, which make no tensors, are classes.
+            if hasattr(loader, "exec_module") and not isinstance(loader, type):
+                loader.exec_module = partial(_executed_on_host, loader.exec_module)
+            return spec
+        return None
 
 
 def _executed_on_host(execute: Callable[[ModuleType], None], module: ModuleType) -> None:

@@ -189,7 +189,7 @@ def forwards_wrapped(
 
 
 _TRAINED_BY_CALLERS: set[int] = set()
-"""The modules that are in training mode outside of :func:`in_inference_mode`, by identity."""
+"""The identities of the modules that :func:`in_inference_mode` has found in training mode, as long as it lasts."""
 
 
 @contextmanager
@@ -446,7 +446,7 @@ _WITHOUT_STATE: frozenset[Any] = frozenset(
 """Classes of objects that a forward does not change: they are not looked into."""
 _CACHED_FUNCTION = type(lru_cache(_itself))
 _DATA_MODULES = frozenset({"abc", "typing", "collections", "_collections_abc", "types"})
-"""Modules of the standard library whose classes only store what they are given."""
+"""Modules of the standard library whose objects are restored with their attributes: they have no other state."""
 
 
 class Attributes:

@@ -16,7 +16,6 @@ import os
 import pickle
 import random
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ from sweeprof.backends.torch.private import swap_contents
 from sweeprof.backends.torch.state import modules_of, parts_of, tensors_among
 from sweeprof.errors import described
 from sweeprof.paths import WEIGHTS
+from sweeprof.processes import holds_in_child
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Json
 from sweeprof.targets import instantiate
@@ -47,7 +47,7 @@ ALIGNMENT = 64
 SYMBOLIC = "torch.fx.experimental.symbolic_shapes"
 """A module that some operators import on the meta device: its 34 MB would be measured as memory of the model."""
 MOST_REACHED = 1_000_000
-"""Objects that a module refers to: a second of looking through them."""
+"""The weights of a module that refers to more objects are not kept: looking through them takes a second."""
 INITIALISED = "_is_hf_initialized"
 """The attribute by which transformers marks modules whose weights it has filled; it fills none on the meta device."""
 _PLAIN = (bool, int, float, complex, str, type(None), torch.device, torch.dtype)
@@ -179,7 +179,7 @@ def _reached(module: torch.nn.Module) -> Iterator[object]:
         if isinstance(thing, type | ModuleType):
             continue
         found = gc.get_referents(thing)
-        if isinstance(thing, FunctionType):  # not what its module holds
+        if isinstance(thing, FunctionType):  # without the global names of the file that it is in
             found = [thing.__closure__, thing.__defaults__, thing.__kwdefaults__]
         waiting += [part for part in found if id(part) not in seen]
         seen.update(map(id, found))
@@ -227,28 +227,20 @@ def _write(module: torch.nn.Module, path: Path, build_s: float, imported: list[s
 def _is_fit(build: Build, path: Path, before: bytes) -> bool:
     """Find out in a child whether a module can be made from a file: a builder may keep what it makes on the meta device.
 
-    It is found out once. The child ends before it has read the weights, or after twice the time that building took.
+    It is found out once, and in no more than twice the time that building took, or ten seconds.
     """
-    if path.with_suffix(".fit").exists():
+
+    def is_fit() -> bool:
+        _set_generators(before)
+        _read(build, path, is_mapped=True)
         return True
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, 2 * _described(path)["build_s"])
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, 1)
-            os.dup2(nowhere, 2)
-            _set_generators(before)
-            _read(build, path, is_mapped=True)
-            code = 0
-        finally:
-            os._exit(code)
-    if os.waitpid(child, 0)[1] != 0:
-        path.with_suffix(".bin").unlink(missing_ok=True)
-        return False
-    path.with_suffix(".fit").touch()
+
+    marker = path.with_suffix(".fit")
+    if not marker.exists():
+        if not holds_in_child(is_fit, max(10.0, 2 * _described(path)["build_s"])):
+            path.with_suffix(".bin").unlink(missing_ok=True)
+            return False
+        marker.touch()
     return True
 
 
@@ -267,7 +259,7 @@ def _read(build: Build, path: Path, is_mapped: bool) -> torch.nn.Module:
     with path.with_suffix(".bin").open("rb") as file:
         known = _described(path)
         for name in known["imported"]:  # or the tensors that modules hold would be made on the meta device
-            with suppress(ImportError):  # of what others put among the modules
+            with suppress(ImportError):  # of modules that have no file, because a program made them
                 import_module(name)
         undrawn = torch.get_rng_state()
         has_symbolic = SYMBOLIC in sys.modules
@@ -304,7 +296,7 @@ def _read(build: Build, path: Path, is_mapped: bool) -> torch.nn.Module:
 
 
 def _storages(file: BufferedReader, sizes: list[int], is_mapped: bool) -> list[torch.UntypedStorage]:
-    """Return what a file has, in memory of its own; of a file that is mapped only what is written to later."""
+    """Return the storages in a file: copies, or the file's own pages, of which only those that are written to are copied."""
     storages, begin = [], 0
     for size in sizes:
         if is_mapped and size:

@@ -117,12 +117,12 @@ def keras_means() -> Any:
     return keras.Model({"image": image, "steps": steps}, keras.layers.Concatenate()(means))
 
 
-FILE_BACKENDS = (LitertBackend, OnnxruntimeBackend, OpenvinoBackend)
+of_files = pytest.mark.parametrize("backend", [LitertBackend, OnnxruntimeBackend, OpenvinoBackend])
 
 
 @converting
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", FILE_BACKENDS)
+@of_files
 def test_a_sequence_beside_an_image_keeps_its_axes(backend: Any) -> None:
     session = BuiltSession(backend=backend(), build=keras_means, dataset=PicturesAndSteps(), batch_size=8)
     quality: Any = session.run("quality")
@@ -145,7 +145,7 @@ def keras_convolution() -> Any:
 
 @converting
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", FILE_BACKENDS)
+@of_files
 def test_images_of_whole_numbers_count_as_others(backend: Any) -> None:
     session = BuiltSession(backend=backend(), build=keras_convolution, dataset=WholeNumbers(), batch_size=8)
     table: Any = session.run("analysis")
