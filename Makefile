@@ -54,15 +54,14 @@ coverage: $(VENV)/.test-$(STAMP)
 	  -W ignore::pytest.PytestAssertRewriteWarning -W "ignore:Unable to activate:RuntimeWarning"
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
 
-# The tests that take more than two seconds each (sweeps under kills, full disks, every precision, Hydra's traps), and those that need a
+# The tests that take more than a second each (sweeps under kills, full disks, every precision, Hydra's traps), and those that need a
 # browser, a database or others of what `make system` and `make ray` install.
 slow: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m "(slow or system) and not thorough"
 
-# What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
+# Long variants of what other tests show, for which CI has no time: every night, and before a change that they cover is merged.
 thorough: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m thorough
-	$(MAKE) test-cluster CLUSTER=slow
 
 # The sdist and the wheel in new environments: every Python, every extra alone, the oldest and the newest versions that pyproject.toml
 # allows. It needs a package index and half an hour; `make versions ROWS="3.13 and torch"` selects.
