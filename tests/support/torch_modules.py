@@ -1,9 +1,9 @@
-"""Torch models whose counts are known from elsewhere, each written from its published architecture."""
+"""Torch modules that several tests use, counts of them, and whether anything has changed them."""
 
 from __future__ import annotations
 
 import gc
-import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -118,17 +118,16 @@ def undisturbed(module: nn.Module, *besides: str) -> Iterator[None]:
     assert {name: after[name] for name in before if name not in besides and after[name] != before[name]} == {}
 
 
-def convolved(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return [convolution, nn.BatchNorm2d(outputs)]
+def convolved(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
 
 
 class Residual(nn.Module):
-    """``relu(body(x) + shortcut(x))``, the shortcut a projection where shapes change."""
+    """ResNet's basic block: ``relu(body(x) + shortcut(x))``, the shortcut a projection where shapes change."""
 
-    def __init__(self, body: list[nn.Module], inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(*body)
+        self.body = nn.Sequential(*convolved(inputs, outputs, 3, stride), nn.ReLU(), *convolved(outputs, outputs, 3))
         same = inputs == outputs and stride == 1
         self.shortcut = nn.Identity() if same else nn.Sequential(*convolved(inputs, outputs, 1, stride))
 
@@ -136,149 +135,30 @@ class Residual(nn.Module):
         return functional.relu(self.body(x) + self.shortcut(x))
 
 
-def basic(inputs: int, width: int, stride: int) -> tuple[nn.Module, int]:
-    body = [*convolved(inputs, width, 3, stride), nn.ReLU(), *convolved(width, width, 3)]
-    return Residual(body, inputs, width, stride), width
-
-
-def bottleneck(inputs: int, width: int, stride: int) -> tuple[nn.Module, int]:
-    outputs = 4 * width
-    middle = [*convolved(width, width, 3, stride), nn.ReLU()]
-    body = [*convolved(inputs, width, 1), nn.ReLU(), *middle, *convolved(width, outputs, 1)]
-    return Residual(body, inputs, outputs, stride), outputs
-
-
-def resnet(
-    block: Callable[[int, int, int], tuple[nn.Module, int]], depths: list[int], stem: list[nn.Module], classes: int
-) -> nn.Module:
-    layers, width = [*stem], 64
+def resnet(depths: list[int], classes: int) -> nn.Module:
+    """ResNet of so many blocks in each stage, for ImageNet: ResNet-18 is ``resnet([2, 2, 2, 2], 1000)``."""
+    layers, inputs = [*convolved(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
     for stage, depth in enumerate(depths):
+        width = 64 * 2**stage
         for index in range(depth):
-            layer, width = block(width, 64 * 2**stage, 2 if stage and not index else 1)
-            layers.append(layer)
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)).eval()
+            layers.append(Residual(inputs, width, 2 if stage and not index else 1))
+            inputs = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)).eval()
 
 
-def imagenet_stem() -> list[nn.Module]:
-    return [*convolved(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+class Sleeping(torch.autograd.Function):
+    """Doubles its input, and sleeps so many seconds in its forward and its backward."""
 
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, forward_s: float, backward_s: float) -> torch.Tensor:
+        time.sleep(forward_s)
+        ctx.backward_s = backward_s
+        return x * 2
 
-def resnet18() -> nn.Module:
-    return resnet(basic, [2, 2, 2, 2], imagenet_stem(), 1000)
-
-
-def resnet152() -> nn.Module:
-    return resnet(bottleneck, [3, 8, 36, 3], imagenet_stem(), 1000)
-
-
-def alexnet() -> nn.Module:
-    features = [
-        nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2),
-        nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
-        nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2),
-    ]  # fmt: skip
-    head = [nn.Dropout(), nn.Linear(9216, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU()]
-    return nn.Sequential(*features, nn.AdaptiveAvgPool2d(6), nn.Flatten(), *head, nn.Linear(4096, 1000)).eval()
-
-
-class Excitation(nn.Module):
-    """Channels weighed by what a small network makes of their means."""
-
-    def __init__(self, channels: int, squeezed: int) -> None:
-        super().__init__()
-        self.down, self.up = nn.Conv2d(channels, squeezed, 1), nn.Conv2d(squeezed, channels, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scale = self.up(functional.silu(self.down(functional.adaptive_avg_pool2d(x, 1))))
-        return x * torch.sigmoid(scale)
-
-
-class Inverted(nn.Module):
-    """A widened depthwise convolution with excitation, added to its input where shapes allow."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
-        super().__init__()
-        wide = inputs * expansion
-        widening = [*convolved(inputs, wide, 1), nn.SiLU()] if expansion > 1 else []
-        depthwise = [*convolved(wide, wide, kernel, stride, groups=wide), nn.SiLU()]
-        self.body = nn.Sequential(*widening, *depthwise, Excitation(wide, inputs // 4), *convolved(wide, outputs, 1))
-        self.adds = inputs == outputs and stride == 1
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.body(x)
-        return x + made if self.adds else made
-
-
-def efficientnet_b0() -> nn.Module:
-    layers: list[nn.Module] = [*convolved(3, 32, 3, 2), nn.SiLU()]
-    width = 32
-    stages = [
-        (16, 3, 1, 1, 1), (24, 3, 2, 6, 2), (40, 5, 2, 6, 2), (80, 3, 2, 6, 3), (112, 5, 1, 6, 3), (192, 5, 2, 6, 4),
-        (320, 3, 1, 6, 1),
-    ]  # fmt: skip
-    for outputs, kernel, stride, expansion, depth in stages:
-        for index in range(depth):
-            layers.append(Inverted(width, outputs, kernel, 1 if index else stride, expansion))
-            width = outputs
-    head = [*convolved(320, 1280, 1), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2)]
-    return nn.Sequential(*layers, *head, nn.Linear(1280, 1000)).eval()
-
-
-class BertLayer(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.attended, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
-        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.last = nn.LayerNorm(width)
-
-    def split(self, x: torch.Tensor) -> torch.Tensor:
-        return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query, key, value = (self.split(layer(x)) for layer in (self.query, self.key, self.value))
-        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
-        mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
-        x = self.norm(x + self.attended(mixed))
-        return self.last(x + self.outer(functional.gelu(self.inner(x))))  # type: ignore[no-any-return]
-
-
-class Bert(nn.Module):
-    """BERT-base as Hugging Face has it: token, position and type embeddings, 12 layers, a pooler."""
-
-    def __init__(self, width: int = 768, depth: int = 12) -> None:
-        super().__init__()
-        self.tokens, self.positions, self.types = (nn.Embedding(n, width) for n in (30522, 512, 2))
-        self.norm = nn.LayerNorm(width)
-        self.layers = nn.ModuleList(BertLayer(width, 12) for _ in range(depth))
-        self.pooler = nn.Linear(width, width)
-
-    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.norm(self.tokens(ids) + self.positions(places) + self.types(torch.zeros_like(ids)))
-        for layer in self.layers:
-            x = layer(x)
-        return x, torch.tanh(self.pooler(x[:, 0]))
-
-
-class MyNet(nn.Module):
-    """The example of torchnnprofiler's fork: lists of layers, and a product that no module makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(10, 1))
-        self.linear1, self.linear2 = nn.Linear(10, 11), nn.Linear(10, 10)
-        self.linear3 = nn.ModuleList([nn.Linear(11, 12), nn.Linear(12, 11)])
-        self.linear4 = nn.Sequential(nn.Linear(11, 7), nn.Tanh(), nn.Linear(7, 8))
-        self.linear5 = nn.ModuleDict({"a": nn.Linear(8, 3), "b": nn.Linear(3, 1)})
-
-    def forward(self, x: torch.Tensor) -> Any:
-        x = torch.tanh(self.linear2(x) @ self.weight) + self.linear3[0](self.linear1(x))
-        x = self.linear4(self.linear3[1](x))
-        return self.linear5["b"](self.linear5["a"](x))
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        time.sleep(ctx.backward_s)
+        return gradients[0] * 2, None, None
 
 
 class Twice(nn.Module):

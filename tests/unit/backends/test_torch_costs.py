@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import _higher_order_ops as higher_order
 from torch import nn
 from torch._higher_order_ops import associative_scan, scan
 from torch._higher_order_ops.hints_wrap import hints_wrapper
-from torch._higher_order_ops.wrap import wrap
 from torch._ops import HigherOrderOperator
 from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -29,10 +26,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import sweeprof
 from support.peer_models import MODELS
 from support.torch_modules import Applied, Functional, counted, figures
-from sweeprof.backends.torch.costs import COSTS, FREE, does_no_arithmetic, numbers_of
+from sweeprof.backends.torch.costs import COSTS, FREE
 from sweeprof.backends.torch.dispatch import known_operator
 from sweeprof.backends.torch.training import count_training
-from sweeprof.counting.operators import Numbers, einsum, sums_of_products
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.metrics import compat
 from sweeprof.metrics.metric import Metric
@@ -44,52 +40,17 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def every_operator() -> set[str]:
-    return {schema.name for schema in torch._C._jit_get_all_schemas()}
-
-
 def applied(function: Callable[..., Any], *given: Any, **keywords: Any) -> tuple[int, int, int]:
     return figures(counted(Functional(function), *given, **keywords))
 
 
-def test_nothing_is_both_free_and_counted() -> None:
-    assert {name.removeprefix("aten::") for name in COSTS} & FREE == set()
-
-
-def test_every_name_is_an_operator(every_operator: set[str]) -> None:
+def test_every_name_is_an_operator() -> None:
     """Every elementwise operator is entered with its twin in place, which not all of them have."""
+    assert {name.removeprefix("aten::") for name in COSTS} & FREE == set()
+    every_operator = {schema.name for schema in torch._C._jit_get_all_schemas()}
     unknown = COSTS.keys() - every_operator
     assert {name for name in unknown if name.removesuffix("_") not in every_operator & COSTS.keys()} == set()
     assert {name for name in FREE if f"aten::{name}" not in every_operator} == set()
-
-
-@pytest.mark.parametrize(
-    ("name", "is_free"),
-    [
-        *((name, True) for name in "transpose.int view.default select.int split.Tensor".split()),
-        *((name, True) for name in "cat.default embedding.default where.self".split()),
-        *((name, False) for name in "add.Tensor conv2d.default sum.default linalg_inv_ex.default".split()),
-    ],
-)
-def test_views_and_what_moves_data_are_free(name: str, is_free: bool) -> None:
-    operator, _, overload = name.partition(".")
-    assert does_no_arithmetic(getattr(getattr(torch.ops.aten, operator), overload)) == is_free
-
-
-@pytest.mark.parametrize("factor", [1, 4])
-@settings(max_examples=30, deadline=None)
-@given(length=st.integers(1, 9), sums=st.integers(1, 9), bias=st.booleans())
-def test_a_sum_of_products_counted_one_by_one(factor: int, length: int, sums: int, bias: bool) -> None:
-    """A complex product is 4 multiplications and 2 additions, a complex sum 2 additions."""
-    multiplication, addition = (1, 1) if factor == 1 else (6, 2)
-    ops = 0
-    for _ in range(sums):
-        for index in range(length):
-            ops += multiplication + (addition if index or bias else 0)
-    tensor = torch.empty(1, dtype=torch.float32 if factor == 1 else torch.complex64)
-    flops = 2 * factor * length * sums + (sums * addition if bias else 0)
-    assert sums_of_products(length * sums, sums, numbers_of(tensor), bias=bias) == (length * sums, flops, ops)
 
 
 # Figures by hand
@@ -97,7 +58,6 @@ def test_a_sum_of_products_counted_one_by_one(factor: int, length: int, sums: in
 
 # These are not typed, or for other functions than they take.
 map_over: Any = importlib.import_module("torch._higher_order_ops.map").map
-strict_mode: Any = importlib.import_module("torch._higher_order_ops.strict_mode").strict_mode
 while_loop: Any = higher_order.while_loop
 
 
@@ -122,89 +82,53 @@ def of_integers(x: torch.Tensor) -> Any:
 MATRIX = (3, 4)
 WHOLE, COMPLEX = TensorSpec(MATRIX, "int64"), TensorSpec(MATRIX, "complex64")
 PLACES = TensorSpec((3,), "int64")
-ROWS = (2, 6, 4)
-"""2 · 6 rows of 4 elements, or 2 · 3 of 8 with three groups: four operations of a norm for each."""
 IMAGE, VOLUME = [(2, 3, 4, 4), (2, 5, 6, 2)], [(2, 3, 4, 4, 4), (2, 5, 6, 7, 3)]
 OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     # function, inputs, MACs, FLOPs, textbook operations
     "add": (lambda x: x + x, [MATRIX], 0, 12, 12),
-    "add in place": (lambda x: x.clone().add_(x), [MATRIX], 0, 12, 12),
     "add with out": (lambda x: torch.add(x, x, out=torch.empty_like(x)), [MATRIX], 0, 12, 12),
-    "add a number": (lambda x: x + 1, [MATRIX], 0, 12, 12),
-    "added to a number": (lambda x: 1 + x, [MATRIX], 0, 12, 12),
     "relu in place": (lambda x: torch.relu_(x.clone()), [MATRIX], 0, 12, 12),
     "clamp": (lambda x: x.clamp(0, 1), [MATRIX], 0, 12, 12),
-    "multiply in place": (lambda x: x.clone().mul_(2), [MATRIX], 0, 12, 12),
     "broadcast": (lambda x: x - x[0], [MATRIX], 0, 12, 12),
-    "max of two": (lambda x: torch.max(x, x), [MATRIX], 0, 12, 12),
-    "maximum": (lambda x: x.maximum(x), [MATRIX], 0, 12, 12),
     **{name: (getattr(torch, name), [MATRIX], 0, 12, 12) for name in "sqrt exp log abs neg".split()},
     **{name: (getattr(torch, name), [MATRIX] * 2, 0, 12, 12) for name in "mul div pow minimum".split()},
     **{name: (getattr(torch, name), [MATRIX] * 3, 0, 36, 36) for name in "lerp addcmul addcdiv".split()},
     "rsqrt": (torch.rsqrt, [MATRIX], 0, 12, 24),
     "product": (lambda x: torch.mm(x, x), [(4, 4)], 64, 128, 112),
-    "product with out": (lambda x: torch.mm(x, x, out=torch.empty_like(x)), [(4, 4)], 64, 128, 112),
     "nothing added to a product": (lambda x: x.addmm(x, x, beta=0), [(4, 4)], 64, 128, 112),
-    "list": (lambda x: torch._foreach_add([x, x[0]], 1.0), [MATRIX], 0, 16, 16),
     "list in place": (lambda x: torch._foreach_mul_([x.clone(), x[0].clone()], 2.0), [MATRIX], 0, 16, 16),
     # without a rule: one operation per element; torch tags only what returns as elementwise
-    "copysign": (torch.copysign, [MATRIX] * 2, 0, 12, 12),
-    "copysign in place": (lambda x, y: x.copysign_(y), [MATRIX] * 2, 0, 12, 12),
     "copysign with out": (lambda x, y: torch.ops.aten.copysign.out(x, y, out=torch.empty_like(x)), [MATRIX] * 2, 0, 12, 12),
     # types of numbers
     "integers": (of_integers, [TensorSpec((4, 4), "int64")], 0, 0, 0),
     "shifted integers": (lambda x: x << 1, [WHOLE], 0, 0, 0),
-    "shifted integers with out": (lambda x: torch.ops.aten.__lshift__.Scalar_out(x, 1, out=torch.empty_like(x)), [WHOLE], 0, 0, 0),
     "product of integers": (torch.mm, [WHOLE, TensorSpec((4, 5), "int64")], 60, 0, 105),
-    "complex add": (torch.add, [COMPLEX] * 2, 0, 24, 24),
     "complex sub": (torch.sub, [COMPLEX] * 2, 0, 24, 24),
     "complex mul": (torch.mul, [COMPLEX] * 2, 0, 72, 72),
     "complex div": (torch.div, [COMPLEX] * 2, 0, 132, 132),
-    "complex neg": (torch.neg, [COMPLEX], 0, 24, 24),
     "complex products": (
         torch.bmm, [TensorSpec((2, 3, 4), "complex64"), TensorSpec((2, 4, 5), "complex64")],
         120, 8 * 120, 6 * 120 + 2 * 90
     ),
     "complex sum": (lambda x: x.sum(1), [COMPLEX], 0, 24, 18),
     "polar": (torch.polar, [MATRIX] * 2, 0, 48, 48),
-    "complex of two": (torch.complex, [MATRIX] * 2, 0, 0, 0),
-    # norms
-    "layer norm": (lambda x: functional.layer_norm(x, (4,)), [ROWS], 0, 4 * 48, 5 * 48 + 4 * 12),
-    "layer norm with a weight": (lambda x: functional.layer_norm(x, (4,), torch.ones(4)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 12),
-    "layer norm with a bias": (
-        lambda x: functional.layer_norm(x, (4,), torch.ones(4), torch.ones(4)), [ROWS], 0, 5 * 48, 7 * 48 + 4 * 12
-    ),
-    "group norm": (lambda x: functional.group_norm(x, 3, torch.ones(6)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 6),
-    "group norm with a bias": (
-        lambda x: functional.group_norm(x, 3, torch.ones(6), torch.ones(6)), [ROWS], 0, 5 * 48, 7 * 48 + 4 * 6
-    ),
-    "instance norm": (lambda x: functional.instance_norm(x, weight=torch.ones(6)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 12),
     # reductions
-    "sum": (torch.sum, [MATRIX], 0, 12, 11),
     "sums": (lambda x: x.sum(1), [MATRIX], 0, 12, 9),
     "prod": (torch.prod, [MATRIX], 0, 12, 11),
     "mean": (torch.mean, [MATRIX], 0, 12, 12),
-    "means": (lambda x: x.mean(1), [MATRIX], 0, 12, 12),
-    "amax": (torch.amax, [MATRIX], 0, 12, 11),
     "max": (lambda x: x.max(1), [MATRIX], 0, 12, 9),
     "var": (torch.var, [MATRIX], 0, 48, 48),
-    "vector norm": (torch.linalg.vector_norm, [MATRIX], 0, 24, 24),
     "logsumexp": (lambda x: x.logsumexp(1), [MATRIX], 0, 12, 3 * 12 + 3),
     "cumsum": (lambda x: x.cumsum(1), [MATRIX], 0, 12, 12),
     "trace": (torch.trace, [MATRIX], 0, 3, 2),
-    "argmax": (torch.argmax, [MATRIX], 0, 0, 0),
     "sort": (lambda x: x.sort(1), [MATRIX], 0, 0, 0),
     "topk": (lambda x: x.topk(2), [MATRIX], 0, 0, 0),
     "greater": (lambda x: x > 0, [MATRIX], 0, 0, 0),
-    "median": (torch.median, [MATRIX], 0, 0, 0),
     # scattering counts where it adds
     "index_add": (lambda x, i: x.new_zeros(5, 4).index_add(0, i, x), [MATRIX, PLACES], 0, 12, 12),
-    "index_put that adds": (lambda x, i: x.new_zeros(5, 4).index_put((i,), x, accumulate=True), [MATRIX, PLACES], 0, 12, 12),
     "index_put in place that adds": (
         lambda x, i: x.new_zeros(5, 4).index_put_((i,), x, accumulate=True), [MATRIX, PLACES], 0, 12, 12
     ),
-    "index_put": (lambda x, i: x.new_zeros(5, 4).index_put((i,), x), [MATRIX, PLACES], 0, 0, 0),
-    "index_copy": (lambda x, i: x.new_zeros(5, 4).index_copy(0, i, x), [MATRIX, PLACES], 0, 0, 0),
     "scatter_add": (lambda x, i: x.new_zeros(5, 4).scatter_add(0, i[:, None].expand(3, 4), x), [MATRIX, PLACES], 0, 12, 12),
     "scatter_reduce": (
         lambda x, i: x.new_zeros(5, 4).scatter_reduce(0, i[:, None].expand(3, 4), x, "amax"), [MATRIX, PLACES], 0, 12, 12
@@ -213,8 +137,6 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     "scatter that adds": (
         lambda x, i: x.new_zeros(5, 4).scatter(0, i[:, None].expand(3, 4), x, reduce="add"), [MATRIX, PLACES], 0, 12, 12
     ),
-    "index": (lambda x, i: x[i], [MATRIX, PLACES], 0, 0, 0),
-    "index_select": (lambda x, i: x.index_select(0, i), [MATRIX, PLACES], 0, 0, 0),
     # 2 · 3 · 5 · 6 places in an image, 7 times as many in a volume
     "bilinear samples": (partial(functional.grid_sample, align_corners=False), IMAGE, 0, 7 * 180, 7 * 180),
     "nearest samples": (partial(functional.grid_sample, mode="nearest", align_corners=False), IMAGE, 0, 0, 0),
@@ -222,9 +144,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     "trilinear samples": (partial(functional.grid_sample, align_corners=False), VOLUME, 0, 15 * 1260, 15 * 1260),
     "convolution over time": (torch.conv_tbc, [(6, 2, 3), (3, 3, 4), (4,)], 4 * 2 * 4 * 9, 2 * 288 + 32, 2 * 288),
     # operators that take functions, which run as often as they are called, whatever the values
-    "wrap": (lambda x: wrap(torch.mm, x, x), [(4, 4)], 64, 128, 112),
     "hints_wrapper": (lambda x: hints_wrapper(square, (x,), {}, hints={}), [(4, 4)], 64, 128, 112),
-    "strict_mode": (lambda x: strict_mode(square, (x,)), [(4, 4)], 64, 128, 112),
     "checkpoint": (lambda x: checkpoint(square, x, use_reentrant=False), [(4, 4)], 64, 128, 112),
     "nested region": (torch.compiler.nested_compile_region(square), [(4, 4)], 64, 128, 112),
     "constant branch": (constant_branch, [(4, 4)], 64, 128, 112),
@@ -245,11 +165,8 @@ def test_an_operator_by_hand(function: Callable[..., Any], given: list[Any], mac
     "check",
     [
         lambda x: torch._is_all_true(x > 0),
-        lambda x: torch._is_any_true(x > 0),
         lambda x: torch._assert_async((x > 0).all(), "positive"),
-        lambda x: torch.ops.aten._functional_assert_async.msg((x > 0).all(), "positive", x),
         lambda x: torch.isin(x, x),
-        lambda x: x.is_same_size(x),
         lambda x: x.clone().ge_(0),
         lambda x: x.new_empty(3, 4).uniform_(),
         lambda x: torch.slice_copy(x, 0, 1, 2),
@@ -296,34 +213,6 @@ def test_what_writes_in_place_or_into_out_has_the_rule_of_what_returns() -> None
     assert different == []
 
 
-def functional_of(func: Any) -> Any:
-    """The overload that returns what ``func`` writes in place or into ``out``; None where there is none."""
-    if not func._schema.is_mutable:
-        return None
-    namespace, _, name = func._schema.name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    if packet is None:
-        return None
-    wanted = [(given.name, str(given.type)) for given in func._schema.arguments if not given.is_out]
-    for overload in (getattr(packet, overload) for overload in packet.overloads()):
-        given = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
-        if not overload._schema.is_mutable and given == wanted:
-            return overload
-    return None
-
-
-def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_operator: set[str]) -> None:
-    pairs = [
-        (func, functional_of(func)) for name in every_operator if name.startswith("aten::") for func in overloads(name)
-    ]
-    pairs = [(func, functional) for func, functional in pairs if functional is not None]
-    assert len(pairs) > 1000
-
-    covered = [func for func, functional in pairs if known_operator(functional).is_covered]
-    operators = {func: known_operator(func) for func in covered}
-    assert [str(func) for func, known in operators.items() if not known.is_covered and not known.is_composite] == []
-
-
 # Fourier transforms
 
 
@@ -336,7 +225,6 @@ def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_o
         (torch.fft.irfft, "complex64", (2, 5), 2.5, 8),
         (torch.fft.fft2, "complex64", (2, 4, 4), 5.0, 16),
         (lambda x: torch.fft.fft(x, n=16), "complex64", (2, 8), 5.0, 16),
-        (torch.fft.fft, "complex64", (2, 1), 5.0, 1),
     ],
 )
 def test_fourier_transforms(
@@ -356,8 +244,6 @@ STORED = torch.tensor([[0.0, 1, 0, 2], [0, 0, 0, 3], [0, 0, 0, 0], [4, 0, 5, 0]]
 @pytest.mark.parametrize(
     ("function", "other", "macs"),
     [
-        (lambda a, x: a @ x, (4, 3), 5 * 3),
-        (torch.mm, (4, 3), 5 * 3),
         (lambda a, x: a @ x, (4,), 5),
         (torch.sparse.mm, (4, 3), 5 * 3),
         (lambda a, x: torch.addmm(torch.ones(4, 3), a, x), (4, 3), 5 * 3),
@@ -394,29 +280,6 @@ def trained(module: nn.Module, given_input: torch.Tensor) -> Training:
     step = count_training(module, Inputs((given_input,)))
     assert (step.estimated, step.uncovered) == (None, {})
     return step
-
-
-@pytest.mark.parametrize(
-    ("module", "shape"),
-    [
-        (nn.Linear(8, 5), (2, 3, 8)),
-        (nn.Conv1d(4, 6, 3, groups=2), (2, 4, 8)),
-        (nn.Conv2d(4, 6, 3, padding=1, stride=2), (2, 4, 8, 8)),
-        (nn.Conv3d(4, 6, 3, dilation=2), (2, 4, 6, 6, 6)),
-        (nn.ConvTranspose1d(4, 6, 3), (2, 4, 8)),
-        (nn.ConvTranspose2d(4, 6, 3, 2, groups=2), (2, 4, 8, 8)),
-        (nn.ConvTranspose3d(4, 6, 3), (2, 4, 4, 4, 4)),
-        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
-        (Trained(lambda x: functional.scaled_dot_product_attention(x, x, x)), (2, 4, 5, 8)),
-        (Trained(lambda x: x @ x.transpose(1, 2)), (2, 5, 8)),
-    ],
-)
-def test_a_backward_takes_twice_the_products(module: nn.Module, shape: tuple[int, ...]) -> None:
-    """One for the gradient of each operand."""
-    step = trained(module, torch.ones(shape, requires_grad=True))
-    assert step.forward_macs > 0
-    assert step.backward_macs == 2 * step.forward_macs
-    assert step.backward_flops >= 2 * step.backward_macs
 
 
 KINDS = (
@@ -476,19 +339,21 @@ def meta(*shape: int) -> torch.Tensor:
     return torch.empty(shape, device="meta")
 
 
-@pytest.mark.parametrize("kind", "flash efficient cudnn fused_attention_overrideable flash_attention_for_cpu".split())
-@pytest.mark.parametrize("masked", [False, True])
-def test_fused_attention(kind: str, masked: bool) -> None:
-    name = f"_scaled_dot_product_{kind}" if "attention" in kind else f"_scaled_dot_product_{kind}_attention"
-    query, mask = meta(2, 4, 5, 8), meta(5, 5)
-    arguments: tuple[Any, ...] = (query, query, query)
-    keywords: dict[str, Any] = {}
-    if masked:
-        keywords = {"attn_mask": mask} if kind.endswith("cpu") else {}
-        arguments = arguments if kind.endswith("cpu") or kind == "flash" else (*arguments, mask)
-    plain = applied(functional.scaled_dot_product_attention, *[(2, 4, 5, 8)] * 3)
-    adds = 2 * 4 * 25 if masked and kind != "flash" else 0
-    assert ruled(name, *arguments, output=(query,), **keywords) == (plain[0], plain[1] + adds, plain[2] + adds)
+@pytest.mark.parametrize(
+    ("name", "arguments", "keywords"),
+    [
+        ("flash_attention", (), {}),
+        ("efficient_attention", (meta(5, 5),), {}),
+        ("cudnn_attention", (meta(5, 5),), {}),
+        ("fused_attention_overrideable", (meta(5, 5),), {}),
+        ("flash_attention_for_cpu", (), {"attn_mask": meta(5, 5)}),
+    ],
+)
+def test_fused_attention(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    query, name = meta(2, 4, 5, 8), f"_scaled_dot_product_{name}"
+    mask = {"attn_mask": (5, 5)} if arguments or keywords else {}
+    plain = applied(functional.scaled_dot_product_attention, *[(2, 4, 5, 8)] * 3, **mask)
+    assert ruled(name, query, query, query, *arguments, output=(query,), **keywords) == plain
     backward = ruled(f"{name}_backward", query, query, query, query, output=(query,) * 3)
     assert backward[0] == 2 * plain[0]
 
@@ -565,21 +430,12 @@ def test_a_triangular_system_is_solved_by_substitution() -> None:
 # What has no formula
 
 
-MATRICES: list[Any] = [(4, 4)]
-
-
 @pytest.mark.parametrize(
     ("function", "shapes"),
     [
-        (torch.linalg.inv, MATRICES),
-        (torch.linalg.svd, MATRICES),
-        (torch.linalg.svdvals, MATRICES),
-        (torch.linalg.qr, MATRICES),
-        (torch.linalg.eigh, MATRICES),
-        (torch.linalg.matrix_exp, MATRICES),
+        (torch.linalg.inv, [(4, 4)]),
+        (torch.linalg.svd, [(4, 4)]),
         (torch.cdist, [(3, 4), (5, 4)]),
-        (functional.pdist, [(4, 3)]),
-        (torch.dist, [(3, 4), (3, 4)]),
         (lambda x: torch.renorm(x, 2, 0, 1.0), [(4, 6)]),
     ],
 )
@@ -648,8 +504,7 @@ def causal(batch: Any, head: Any, query: Any, key: Any) -> Any:
     return query >= key
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("device", "masked"), [("cpu", True), ("meta", False)])
 def test_flex_attention_is_counted_like_any_other_attention(masked: bool, device: str) -> None:
     def attended(x: torch.Tensor) -> Any:
         mask = create_block_mask(causal, 1, 1, 128, 128, device=x.device.type) if masked else None
@@ -739,10 +594,3 @@ def test_the_conventions_have_the_figures_of_the_page(model: str, column: int) -
     conventions = {name: value for name, value in vars(compat).items() if isinstance(value, Metric)}
     ours = {name: f"{convention({'layers': table}):,}" for name, convention in conventions.items()}
     assert shown == ours
-
-
-@pytest.mark.parametrize(("subscripts", "shape", "result", "flops"), [("i->ii", (3,), 9, 0), ("ij->i", (3, 4), 3, 12)])
-def test_an_operand_by_itself_is_turned_or_summed(
-    subscripts: str, shape: tuple[int, ...], result: int, flops: int
-) -> None:
-    assert einsum(subscripts, [shape], result, Numbers.REAL)[1] == flops

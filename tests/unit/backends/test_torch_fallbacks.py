@@ -5,12 +5,7 @@ from __future__ import annotations
 import html
 import importlib
 import json
-import math
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +73,15 @@ def raising(error: Exception) -> Any:
     return Applied(forward, linear=nn.Linear(4, 4), norm=nn.BatchNorm1d(4))
 
 
-@pytest.mark.parametrize("error", [KeyError("mine"), ArithmeticError("mine"), NotImplementedError("mine")])
-@pytest.mark.parametrize("metrics", ["static", "training", ["latency/forward"]])
-def test_a_model_that_raises(error: Exception, metrics: Any) -> None:
+@pytest.mark.parametrize(
+    ("metrics", "error"),
+    [
+        ("static", NotImplementedError("mine")),
+        ("training", KeyError("mine")),
+        (["latency/forward"], ArithmeticError("mine")),
+    ],
+)
+def test_a_model_that_raises(metrics: Any, error: Exception) -> None:
     module = raising(error).train()
     module.linear.register_forward_hook(lambda *_: None)
     statistics = [buffer.clone() for buffer in module.buffers()]
@@ -108,8 +109,6 @@ def test_the_parameters_of_a_model_that_raises(device: str) -> None:
     if device == "cpu":
         with pytest.raises(KeyError, match="mine"):
             profiler.compute("compute/macs")
-        with pytest.raises(KeyError, match="mine"):
-            sweeprof.profile(raising(KeyError("mine")), (3, 4), ["params/total", "compute/macs"])
 
 
 def test_a_model_on_meta_that_raises_says_what() -> None:
@@ -196,12 +195,9 @@ def test_layers_are_there_where_the_forward_cannot_be_traced() -> None:
     assert layers.uncounted is not None
     with pytest.raises(sweeprof.Unsupported, match="the model is on the meta device"):
         assert layers.macs
-    frame = layers.to_frame()
-    assert frame["macs"].tolist() == frame["flops"].tolist() == [None] * 6
+    assert layers.to_frame()["macs"].tolist() == [None] * 6
     assert layers.inclusive().rows[0].macs is None
-    for text in (layers.tree(), layers.summary(), layers.to_csv(), layers.to_markdown(), layers.to_latex()):
-        assert "20" in text
-        assert "0 MACs" not in text
+    assert "0 MACs" not in layers.summary()
     for text in (layers.tree(), layers.to_html()):
         assert f"Not counted: {layers.uncounted}" in html.unescape(text)
 
@@ -241,26 +237,16 @@ def test_constants_of_the_forward_have_values() -> None:
 # Values that integers among the inputs have
 
 
-def doubled_until(x: torch.Tensor, kept: torch.Tensor) -> Any:
-    steps = torch.zeros((), dtype=torch.long, device=x.device)
-    while steps < kept.sum():
-        x, steps = x @ torch.ones(4, 4), steps + 1
-    return x
-
-
 @pytest.mark.parametrize(
     ("forward", "rows"),
     [
         (lambda x, kept: x[kept > 0] @ torch.ones(4, 4), 3),
-        (lambda x, kept: x[kept.nonzero()[:, 0]] @ torch.ones(4, 4), 3),
         (lambda x, kept: torch.masked_select(x, (kept > 0)[:, None]).view(-1, 4) @ torch.ones(4, 4), 3),
         (lambda x, kept: x.repeat_interleave(kept, 0) @ torch.ones(4, 4), 4),
         (lambda x, kept: [part @ torch.ones(4, 4) for part in x.split(kept.tolist())], 4),
         (lambda x, kept: torch.narrow(x, 0, kept[0], 2) @ torch.ones(4, 4), 2),
         (lambda x, kept: x.repeat(int(kept.to(x.device).numpy().max()), 1) @ torch.ones(4, 4), 8),
-        (lambda x, kept: x if (kept.to(x.device) > 0).all() else x @ torch.ones(4, 4), 4),
         (lambda x, kept: torch.cond(kept.sum() > 3, lambda y: y @ y, lambda y: y + 1, (x,)), 4),
-        (doubled_until, 16),
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -276,9 +262,7 @@ def test_what_integers_decide_is_counted_by_their_values(forward: Any, rows: int
     [
         lambda filled, view: filled.sum().item(),
         lambda filled, view: sum(filled.tolist()),
-        lambda filled, view: filled.numpy().sum(),
         lambda filled, view: view.detach().numpy().sum(),
-        lambda filled, view: filled.double().numpy().sum(),
         lambda filled, view: len(filled[filled > 0]),
     ],
 )
@@ -304,17 +288,10 @@ def filled_layer_by_layer(x: torch.Tensor) -> torch.Tensor:
     return joined[1:].flatten(1) @ joined[0].view(9, 1)
 
 
-def written_into(x: torch.Tensor) -> torch.Tensor:
-    joined = torch.zeros(3, 4)
-    joined[:, 1:] = x @ x
-    return joined
-
-
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(("forward", "macs"), [(filled_layer_by_layer, 4 * 27 + 3 * 9), (written_into, 27)])
-def test_what_depends_on_the_input_may_be_written_into_a_constant(forward: Any, macs: int, device: str) -> None:
-    layers = table(Functional(forward), torch.ones(3, 3, device=device))
-    assert (layers.method, layers.macs) == ("shapes", macs)
+def test_what_depends_on_the_input_may_be_written_into_a_constant(device: str) -> None:
+    layers = table(Functional(filled_layer_by_layer), torch.ones(3, 3, device=device))
+    assert (layers.method, layers.macs) == ("shapes", 4 * 27 + 3 * 9)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -332,46 +309,6 @@ def test_a_constant_that_was_overwritten_is_live_no_longer_than_it_is_referred_t
     assert layers.liveness.peak_bytes == 3 * 400, "the two of a step and the constant of the step before"
 
 
-class RelativePositions(nn.Module):
-    """The bias of BEiT's attention, as transformers computes it in the forward."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.width = width
-        self.distances = (2 * width - 1) ** 2 + 3
-        self.table = nn.Parameter(torch.zeros(self.distances, heads))
-
-    @lru_cache(maxsize=2)  # noqa: B019  # as in transformers
-    def index(self) -> torch.Tensor:
-        width, area = self.width, self.width**2
-        grid = torch.stack(torch.meshgrid(torch.arange(width), torch.arange(width), indexing="ij")).flatten(1)
-        relative = (grid[:, :, None] - grid[:, None, :]).permute(1, 2, 0).contiguous()
-        relative[:, :, 0] += width - 1
-        relative[:, :, 1] += width - 1
-        relative[:, :, 0] *= 2 * width - 1
-        index = torch.zeros((area + 1,) * 2, dtype=relative.dtype)
-        index[1:, 1:] = relative.sum(-1)
-        index[0, 0:] = self.distances - 3
-        index[0:, 0] = self.distances - 2
-        index[0, 0] = self.distances - 1
-        return index
-
-    def forward(self, scores: torch.Tensor) -> torch.Tensor:
-        bias = self.table[self.index().view(-1)].view(self.width**2 + 1, self.width**2 + 1, -1)
-        return scores + bias.permute(2, 0, 1)
-
-
-@pytest.mark.parametrize("width", [3, 7, 14])  # constants that are small, partly large, and all large
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_positions_that_a_forward_computes_from_constants(width: int, device: str) -> None:
-    module, scores = RelativePositions(width, 2).to(device), (1, 2, width**2 + 1, width**2 + 1)
-    layers = table(module, scores)
-    assert (layers.method, layers.macs, layers.flops) == ("shapes", 0, 2 * (width**2 + 1) ** 2)
-    if device == "cpu":
-        with torch.no_grad():
-            assert module(torch.ones(scores)).sum() == math.prod(scores), "what it remembers has values"
-
-
 # Nothing to count
 
 
@@ -384,13 +321,12 @@ def test_no_parameters() -> None:
 
 
 def test_nothing_at_all() -> None:
-    found = sweeprof.profile(nn.Identity(), (2, 3))
-    assert (found["compute/macs"].value, found["compute/flops"].value) == (0, 0)
-    assert found["compute/coverage"].value is None
-    assert found["compute/coverage"].reason
+    coverage = sweeprof.profile(nn.Identity(), (2, 3))["compute/coverage"]
+    assert coverage.value is None
+    assert coverage.reason
 
 
-@pytest.mark.parametrize("output", [None, 3.5, "text", (), {"a": None}, [1, (2, {"b": 3})]])
+@pytest.mark.parametrize("output", [None, "text", [1, (2, {"b": 3})]])
 def test_outputs_that_are_no_tensors(output: Any) -> None:
     model = Applied(lambda module, x: (module.layer(x), output)[1], layer=nn.Linear(4, 2))
     layers = table(model, (3, 4))
@@ -424,16 +360,12 @@ def test_lazy_modules_on_shapes() -> None:
     assert_lazy(module)
 
 
-@pytest.mark.parametrize("metric", ["latency/forward", "quality/accuracy"])
-def test_lazy_modules_for_real(metric: str) -> None:
+def test_lazy_modules_for_real() -> None:
     module = lazy()
-    profiler = sweeprof.Profiler(
-        module,
-        [(torch.ones(2, 3, 8, 8), torch.zeros(2, dtype=torch.long))],
-        protocol=sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=1, min_s=0),
-    )
-    measurement = profiler.compute(metric)
-    assert measurement.value is not None
+    batch = (torch.ones(2, 3, 8, 8), torch.zeros(2, dtype=torch.long))
+    profiler = sweeprof.Profiler(module, [batch], protocol=sweeprof.Protocol(warmup_s=0, min_s=0))
+    assert profiler.compute("latency/forward").value is not None
+    assert profiler.compute("quality/accuracy").value is not None
     assert_lazy(module)
 
 
@@ -447,13 +379,6 @@ def test_modules_that_torch_interprets(way: str) -> None:
     layers = table(module, (3, 4))
     assert (layers.macs, layers.params, layers.uncovered) == (144, 58, {})
     assert layers.flops == 2 * 144 + 3 * 8 + 3 * 2 + 3 * 8
-
-
-def test_a_module_with_a_scripted_part() -> None:
-    with pytest.warns((DeprecationWarning, FutureWarning), match=r"torch\.jit\.script"):
-        module = nn.Sequential(nn.Linear(4, 4), torch.jit.script(mlp()))
-    layers = table(module, (3, 4))
-    assert (layers.macs, layers.params) == (3 * 16 + 144, 20 + 58)
 
 
 def compiled(module: nn.Module) -> nn.Module:
@@ -506,22 +431,6 @@ def test_a_compiled_part() -> None:
     assert [row.macs for row in layers.rows if row.type == "Linear"] == [96, 48, 12]
 
 
-def test_a_forward_of_the_instance() -> None:
-    """As accelerate puts it there."""
-    module = mlp()
-    plain, calls = module[0].forward, []
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        calls.append(len(args))
-        return plain(*args, **kwargs)
-
-    module[0].forward = forward
-    with undisturbed(module):
-        assert macs_by_path(table(module, (3, 4))) == MLP_MACS
-    assert module[0].forward is forward
-    assert calls == [1]
-
-
 # Functions outside any module
 
 
@@ -550,21 +459,8 @@ quantization: Any = torch.ao.quantization
 """Untyped."""
 
 
-@contextmanager
-def quantizing() -> Iterator[None]:
-    """Torch warns of what it will remove, and of its own internals."""
-    with pytest.warns((DeprecationWarning, UserWarning)):  # several, of several kinds
-        yield
-
-
-def dynamic(module: nn.Module, kind: type[nn.Module]) -> Any:
-    return quantization.quantize_dynamic(module.eval(), {kind}, dtype=torch.qint8)
-
-
-def static_linear() -> nn.Module:
-    into = torch.ao.nn.quantized.Quantize(0.1, 0, torch.quint8)  # type: ignore[no-untyped-call]
-    linear = torch.ao.nn.quantized.Linear(4, 8)  # type: ignore[no-untyped-call]
-    return nn.Sequential(into, linear, torch.ao.nn.quantized.DeQuantize())
+def dynamic_lstm() -> Any:
+    return quantization.quantize_dynamic(nn.Sequential(nn.LSTM(8, 16)).eval(), {nn.LSTM}, dtype=torch.qint8)
 
 
 def static_convolution() -> Any:
@@ -575,35 +471,24 @@ def static_convolution() -> Any:
     return quantization.convert(prepared)
 
 
-QUANTIZED: dict[str, tuple[Callable[[], Any], tuple[int, ...], dict[str, int], int, int]] = {
-    # inputs, operators without a formula, weights of one byte, biases of four
-    "linear": (lambda: dynamic(mlp(), nn.Linear), (3, 4), {"quantized::linear_dynamic": 2}, 48, 10),
-    "static linear": (static_linear, (3, 4), {"quantized::linear": 1}, 32, 8),
-    "lstm": (
-        lambda: dynamic(nn.Sequential(nn.LSTM(8, 16)), nn.LSTM),
-        (5, 4, 8),
-        {"quantized_lstm": 1},
-        64 * (8 + 16),
-        2 * 64,
-    ),
-    "convolution": (static_convolution, (2, 3, 8, 8), {"quantized::conv2d": 1}, 216, 8),
-}
-
-
-@pytest.mark.parametrize("kind", QUANTIZED)
-def test_layers_of_eight_bits(kind: str) -> None:
-    build, shape, uncovered, weights, biases = QUANTIZED[kind]
-    with quantizing():
+@pytest.mark.parametrize(
+    ("build", "shape", "uncovered", "weights", "biases"),
+    [
+        (dynamic_lstm, (5, 4, 8), "quantized_lstm", 64 * (8 + 16), 2 * 64),
+        (static_convolution, (2, 3, 8, 8), "quantized::conv2d", 216, 8),
+    ],
+)
+def test_layers_of_eight_bits(
+    build: Callable[[], Any], shape: tuple[int, ...], uncovered: str, weights: int, biases: int
+) -> None:
+    """Weights have one byte, biases four."""
+    with pytest.warns(
+        (DeprecationWarning, UserWarning)
+    ):  # torch warns of what it will remove, and of its own internals
         layers = sweeprof.profile(build(), shape, WEIGHTS).layers
-    assert layers.uncovered == uncovered
+    assert layers.uncovered == {uncovered: 1}
     assert layers.method.startswith("real forward: ")
     assert (layers.macs, layers.params, layers.params_bytes) == (0, weights + biases, weights + 4 * biases)
-
-
-def sparse_product(module: Any, x: torch.Tensor) -> Any:
-    """With the matrix that the module holds or the one that is given."""
-    matrix = getattr(module, "matrix", x)
-    return torch.sparse.mm(matrix, module.layer.weight)
 
 
 def five_elements(layout: str) -> torch.Tensor:
@@ -613,22 +498,17 @@ def five_elements(layout: str) -> torch.Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
-@pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_sparse_tensors(layout: str, held: bool) -> None:
-    matrix = five_elements(layout)
-    module = Applied(sparse_product, layer=nn.Linear(2, 4, bias=False))
-    if held:
-        module.register_buffer("matrix", matrix)
-    layers = table(module, torch.ones(1) if held else matrix)
-    assert (layers.macs, layers.params, layers.buffers) == (5 * 2, 8, 5 * held)
-    assert layers.flops == 2 * 5 * 2
+def test_a_sparse_input(layout: str) -> None:
+    module = Applied(lambda module, x: torch.sparse.mm(x, module.layer.weight), layer=nn.Linear(2, 4, bias=False))
+    layers = table(module, five_elements(layout))
+    assert (layers.macs, layers.flops, layers.buffers) == (5 * 2, 2 * 5 * 2, 0)
     assert layers.rows[0].output_shapes == ((4, 2),)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
 @pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_a_sparse_tensor_is_not_counted_as_a_dense_one(layout: str) -> None:
+def test_a_sparse_buffer_is_not_counted_as_a_dense_one(layout: str) -> None:
     """A view of it is not possible in inference mode, so that the forward is run outside of it; the backward is estimated."""
 
     def forward(module: Any, x: torch.Tensor) -> Any:
@@ -637,51 +517,7 @@ def test_a_sparse_tensor_is_not_counted_as_a_dense_one(layout: str) -> None:
     module = Applied(forward, layer=nn.Linear(2, 4, bias=False))
     module.register_buffer("matrix", five_elements(layout))
     layers = table(module, torch.ones(1))
-    assert layers.macs == 5 * 2
+    assert (layers.macs, layers.buffers) == (5 * 2, 5)
     step = count_training(module, sweeprof.Inputs((torch.ones(1),)))
     assert (step.forward_macs, step.backward_macs) == (5 * 2, 2 * 5 * 2)
     assert step.estimated is not None
-
-
-# Far larger than the machine
-
-LARGE = """
-import torch
-from torch import nn
-import sweeprof
-
-def peak_kib():
-    with open("/proc/self/status") as lines:
-        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-
-def model(depth, width, heads, inner, vocabulary):
-    layers = [nn.TransformerEncoderLayer(width, heads, inner, batch_first=True) for _ in range(depth)]
-    return nn.Sequential(nn.Embedding(vocabulary, width), *layers, nn.Linear(width, vocabulary, bias=False)).eval()
-
-def figures(model, length):
-    ids = torch.zeros(1, length, dtype=torch.long, device="meta")
-    found = sweeprof.profile(model, ids, ["params/total", "compute/macs"])
-    return found["params/total"].value, found["compute/macs"].value, found.layers.method
-
-with torch.device("meta"):
-    small, large = model(2, 64, 4, 128, 100), model(96, 8192, 64, 28672, 32000)
-figures(small, 8)  # imports what is imported on first use
-before = peak_kib()
-print(*figures(large, 2048), peak_kib() - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
-def test_seventy_billion_parameters() -> None:
-    found = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
-    params, macs, method, grown_kib = found.stdout.split()
-    width, inner, vocabulary, length = 8192, 28672, 32000, 2048
-    weights = 96 * (4 * width * width + 2 * width * inner)
-    biases_and_norms = 96 * (4 * width + inner + width + 4 * width)
-    assert int(params) == weights + biases_and_norms + 2 * width * vocabulary
-    assert int(params) > 70 * 10**9
-    attention = 96 * 2 * length * length * width
-    assert int(macs) == length * (weights + width * vocabulary) + attention
-    assert method == "shapes"
-    assert int(grown_kib) < 150 * 1024

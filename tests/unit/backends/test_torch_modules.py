@@ -20,8 +20,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
-from support.torch_modules import Applied, Functional, counted, figures
-from sweeprof.backends.torch.training import count_training
+from support.torch_modules import Functional, counted, figures
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -229,19 +228,13 @@ def test_bilinear(
 PRODUCTS: list[tuple[str, Callable[..., Any], str, int]] = [
     # operands by the letters of their axes; sizes are a=2, b=3, c=4, d=5; then the MACs
     ("matrices", torch.mm, "ab bc", 2 * 3 * 4),
-    ("at sign", lambda x, y: x @ y, "ab bc", 2 * 3 * 4),
     ("batch", torch.bmm, "abc acd", 2 * 3 * 4 * 5),
     ("broadcast", torch.matmul, "abc cd", 2 * 3 * 4 * 5),
-    ("broadcast over two", torch.matmul, "a1bc dcb", 2 * 5 * 3 * 4 * 3),
     ("vector first", torch.matmul, "b abc", 2 * 3 * 4),
-    ("vector last", torch.matmul, "abc c", 2 * 3 * 4),
-    ("mv", torch.mv, "ab b", 6),
-    ("dot", torch.dot, "a a", 2),
     ("vdot", torch.vdot, "c c", 4),
     ("inner", torch.inner, "ab cb", 2 * 3 * 4),
     ("tensordot", lambda x, y: torch.tensordot(x, y, 2), "abc bcd", 2 * 3 * 4 * 5),
     ("chain", torch.chain_matmul, "ab bc cd", 2 * 3 * 4 + 2 * 4 * 5),
-    ("multi_dot", lambda *x: torch.linalg.multi_dot(x), "ab bc cd", 2 * 3 * 4 + 2 * 4 * 5),
     ("einsum", lambda x, y: torch.einsum("aib,ajb->aij", x, y), "abc adc", 2 * 3 * 4 * 5),
     ("einsum of three", lambda x, y, z: torch.einsum("ab,bc,cd->ad", x, y, z), "ab bc cd", 2 * 3 * 4 + 2 * 4 * 5),
     ("vecdot", torch.linalg.vecdot, "abc abc", 2 * 3 * 4),
@@ -269,40 +262,30 @@ def test_matrix_products(function: Callable[..., Any], operands: str, macs: int,
         assert table.ops == 2 * macs - products
 
 
-ADDED: list[tuple[str, Callable[..., Any], list[tuple[int, ...]], int]] = [
-    ("addmm", torch.addmm, [(4,), (2, 3), (3, 4)], 24),
-    ("addmv", torch.addmv, [(2,), (2, 3), (3,)], 6),
-    ("baddbmm", torch.baddbmm, [(5, 2, 4), (5, 2, 3), (5, 3, 4)], 120),
-    ("addbmm", torch.addbmm, [(2, 4), (5, 2, 3), (5, 3, 4)], 120),
-]
-
-
-@pytest.mark.parametrize("way", ["new", "in place", "out"])
-@pytest.mark.parametrize(("name", "function", "shapes", "macs"), ADDED, ids=[row[0] for row in ADDED])
+@pytest.mark.parametrize(
+    ("function", "shapes", "macs", "outputs"),
+    [
+        (torch.addmm, [(4,), (2, 3), (3, 4)], 24, 2 * 4),
+        (torch.addmv, [(2,), (2, 3), (3,)], 6, 2),
+        (torch.baddbmm, [(5, 2, 4), (5, 2, 3), (5, 3, 4)], 120, 5 * 2 * 4),
+        (torch.addbmm, [(2, 4), (5, 2, 3), (5, 3, 4)], 120, 2 * 4),
+        (lambda x, *rest: x.clone().addmm_(*rest), [(2, 4), (2, 3), (3, 4)], 24, 2 * 4),
+        (lambda *given: torch.addmm(*given, out=torch.empty(2, 4)), [(4,), (2, 3), (3, 4)], 24, 2 * 4),
+    ],
+)
 def test_products_that_are_added_to_something(
-    name: str, function: Callable[..., Any], shapes: list[Any], macs: int, way: str
+    function: Callable[..., Any], shapes: list[Any], macs: int, outputs: int
 ) -> None:
-    outputs = function(*[torch.ones(shape) for shape in shapes]).shape
-    # An operator in place has the shape of what it adds to, which the others broadcast.
-    full = [tuple(outputs), *shapes[1:]] if way == "in place" else shapes
-    ways = {
-        "new": function,
-        "in place": lambda given, *rest: getattr(given.clone(), f"{name}_")(*rest),
-        "out": lambda *given: function(*given, out=given[0].new_empty(outputs)),
-    }
-    assert figures(counted(Functional(ways[way]), *full)) == (macs, 2 * macs + math.prod(outputs), 2 * macs)
+    assert figures(counted(Functional(function), *shapes)) == (macs, 2 * macs + outputs, 2 * macs)
 
 
 @pytest.mark.parametrize(
     "function",
     [
         torch.outer,
-        torch.ger,
         torch.kron,
-        lambda x, y: torch.einsum("i,j->ij", x, y),
         lambda x, y: torch.einsum("bi,bj->bij", x[None], y[None]),
         lambda x, y: x[:, None] * y,
-        lambda x, y: torch.addr(x.new_empty(3, 4), x, y, beta=0),
         lambda x, y: x.new_empty(3, 4).addr_(x, y, beta=0),
     ],
 )
@@ -315,18 +298,12 @@ def test_an_outer_product_adds_nothing_up(function: Callable[..., Any]) -> None:
 
 
 def test_adding_an_outer_product_is_one_addition_more() -> None:
-    for function in (torch.addr, lambda x, *given: x.clone().addr_(*given)):
-        assert figures(counted(Functional(function), (3, 4), (3,), (4,))) == (0, 24, 24)
-
-
-def test_a_complex_outer_product() -> None:
-    """Four multiplications and two additions for each element, and two additions to what is there."""
-    x, y, given = (spec(shape, torch.complex64) for shape in ((3,), (4,), (3, 4)))
-    assert figures(counted(Functional(torch.outer), x, y)) == (0, 72, 72)
+    """A complex product is four multiplications and two additions, a complex addition two."""
+    assert figures(counted(Functional(torch.addr), (3, 4), (3,), (4,))) == (0, 24, 24)
+    given, x, y = (spec(shape, torch.complex64) for shape in ((3, 4), (3,), (4,)))
     assert figures(counted(Functional(torch.addr), given, x, y)) == (0, 96, 96)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("left", "right", "macs"),
     [
@@ -336,12 +313,10 @@ def test_a_complex_outer_product() -> None:
         ((2, 8, 16), (2, 16, 8), 2 * 8 * 16 * 8),
     ],
 )
-def test_products_of_groups(left: tuple[int, ...], right: tuple[int, ...], macs: int, dtype: torch.dtype) -> None:
+def test_products_of_groups(left: tuple[int, ...], right: tuple[int, ...], macs: int) -> None:
     """A group's part of the rows, columns or inner axis is in the offsets; all groups together take each once."""
     offsets = None if len(left) == len(right) == 3 else torch.tensor([8, 24], dtype=torch.int32)
-    table = counted(
-        Functional(lambda x, y: functional.grouped_mm(x, y, offs=offsets)), *[spec(s, dtype) for s in (left, right)]
-    )
+    table = counted(Functional(lambda x, y: functional.grouped_mm(x, y, offs=offsets)), left, right)
     assert (table.macs, table.flops) == (macs, 2 * macs)
 
 
@@ -486,15 +461,6 @@ def test_multi_head_attention(name: str, data: st.DataObject) -> None:
     assert oracle.get_total_flops() == 2 * macs
 
 
-@pytest.mark.parametrize("needs", [False, True])
-def test_attention_with_gradients_counts_the_same(needs: bool) -> None:
-    attention = nn.MultiheadAttention(8, 2, batch_first=True)
-    module = Applied(lambda module, x: module.inner(x, x, x, need_weights=needs)[0], inner=attention)
-    step = count_training(module, Inputs.of((2, 5, 8)))
-    assert step.estimated is None
-    assert step.forward_macs == counted(module, (2, 5, 8)).macs == 2 * 5 * 4 * 64 + 2 * 2 * 25 * 8
-
-
 def layer_costs(batch: int, length: int, memory: int | None, width: int, inner: int, training: bool) -> tuple[int, int]:
     """MACs and FLOPs of a layer with four heads: self-attention, attention to a memory in a decoder, two linear layers.
 
@@ -636,15 +602,6 @@ def test_activations(name: str, shape: list[int], dtype: torch.dtype, training: 
     table = counted(made(name, *arguments).to(dtype).train(training), spec(shape, dtype))
     elements = math.prod(shape)
     assert figures(table) == (0, flops * elements, ops * elements)
-
-
-@pytest.mark.parametrize(
-    "name", ["ReLU", "ReLU6", "ELU", "SiLU", "Hardswish", "LeakyReLU", "Mish", "SELU", "CELU", "Hardtanh"]
-)
-def test_activations_in_place(name: str) -> None:
-    module = nn.Sequential(nn.Identity(), Functional(lambda x: x.clone()), made(name, inplace=True))
-    flops, ops = ACTIVATIONS[name]
-    assert figures(counted(module, (2, 3))) == (0, 6 * flops, 6 * ops)
 
 
 @exercises("Softmax LogSoftmax Softmin Softmax2d")
@@ -871,7 +828,6 @@ FIXED: list[tuple[nn.Module, list[Any], int, int, int]] = [
     (nn.Sequential(nn.Linear(4, 4)), [(2, 4)], 32, 64 + 8, 64),
     (nn.DataParallel(nn.Linear(4, 4)), [(2, 4)], 32, 64 + 8, 64),
     (nn.GLU(), [(3, 8)], 0, 12, 12 * (3 + 1)),
-    (nn.GELU("tanh"), [(3, 8)], 0, 24, 24 * (1 + 1 + 7 + 1 + 1 + 1 + 2 + 1)),
     # every element of a block is added to its place
     (nn.Fold((4, 5), 2), [(2, 3 * 4, 12)], 0, 2 * 12 * 12, 2 * 12 * 12),
     # squares, a window of 3 with one zero at each end, scale, shift, power, division
@@ -881,10 +837,6 @@ FIXED: list[tuple[nn.Module, list[Any], int, int, int]] = [
     (nn.FractionalMaxPool2d(2, output_size=3), [(2, 3, 6, 6)], 0, 6 * 6**2, 6 * 3**2),
     (nn.FractionalMaxPool3d(2, output_size=3), [(2, 3, 6, 6, 6)], 0, 6 * 6**3, 6 * 3**3),
     (nn.BCELoss(torch.ones(5)), [(4, 5)] * 2, 0, (8 + 1) * 20 + 20, (8 + 1) * 20 + 20),
-    (
-        nn.BCEWithLogitsLoss(torch.ones(5), pos_weight=torch.ones(5)),
-        *([(4, 5)] * 2, 0, (9 + 5) * 20 + 20, (9 + 5) * 20 + 20),
-    ),
     (nn.CrossEntropyLoss(), [(4, 5)] * 2, 0, 20 + 2 * 20 + 4 + 4, 80 + 2 * 20 + 4 + 4),  # of probabilities
     (
         nn.CrossEntropyLoss(label_smoothing=0.1),

@@ -43,7 +43,6 @@ def test_tied_parameters_are_one_row_with_both_names() -> None:
     ("make", "keys"),
     [
         (torch.optim.Adam, {"exp_avg", "exp_avg_sq", "step"}),
-        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), {"momentum_buffer"}),
         (lambda p: torch.optim.SGD(p, lr=0.1), set()),
         (lambda p: torch.optim.LBFGS(p, max_iter=4), {"d", "old_dirs[0]", "old_stps[0]", "prev_flat_grad"}),
     ],
@@ -59,15 +58,9 @@ def test_what_an_optimizer_holds(make: Any, keys: set[str]) -> None:
         return loss
 
     optimizer.step(closure)
-    names = {
-        name.removeprefix("optimizer.weight.")
-        for row in live_tensors(model, optimizer)
-        if row.kind == "optimizer"
-        for name in row.names
-    }
-    assert keys <= names
-    if len(keys) != 4:
-        assert names == keys
+    found = by_name(live_tensors(model, optimizer))
+    names = {name.removeprefix("optimizer.weight.") for name, row in found.items() if row.kind == "optimizer"}
+    assert names == keys or (len(keys) == 4 and keys < names)
 
 
 def test_an_optimizer_that_knows_more_parameters_than_the_model() -> None:
@@ -109,22 +102,6 @@ def test_views_share_the_row_of_their_storage() -> None:
     del views
 
 
-def test_a_parameter_that_is_a_view_has_the_size_of_its_storage() -> None:
-    model = nn.Linear(4, 4, bias=False)
-    flat = torch.zeros(1000)
-    model.weight = nn.Parameter(flat[:16].view(4, 4))
-    (row,) = [row for row in live_tensors(model) if "weight" in row.names]
-    assert (row.shape, row.bytes) == ((4, 4), 4000)
-
-
-def test_the_model_stays_as_it_was() -> None:
-    model = nn.Linear(4, 4)
-    before = {name: (value, value._version) for name, value in model.named_parameters()}
-    live_tensors(model, torch.optim.SGD(model.parameters()))
-    assert {name: (value, value._version) for name, value in model.named_parameters()} == before
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 def test_meta_tensors_have_a_size_and_take_nothing() -> None:
     with torch.device("meta"):
         model = nn.Linear(1000, 1000, bias=False)
@@ -132,10 +109,6 @@ def test_meta_tensors_have_a_size_and_take_nothing() -> None:
     (row,) = [row for row in rows if row.names]
     assert (row.bytes, row.device) == (4_000_000, "meta")
     assert "parameter" not in bytes_by_kind(rows)
-
-
-def test_a_lazy_parameter_is_left_out() -> None:
-    assert [row for row in live_tensors(nn.LazyLinear(3)) if row.names] == []
 
 
 def test_a_compiled_model_has_the_names_of_its_original() -> None:
@@ -217,14 +190,6 @@ def test_what_was_there_before_is_left_out_unless_it_has_a_name() -> None:
     again = [torch.ones(1234) for _ in range(100)]  # none of which may be taken for the first
     assert len([row for row in live_tensors(model, besides=before) if row.shape == (1234,)]) == 100
     del made, again
-
-
-def test_references_to_storages_keep_nothing_alive() -> None:
-    held = torch.ones(1234)
-    (reference,) = [one for one in storages() if one.cdata == held.untyped_storage()._cdata]
-    assert not reference.expired()  # type: ignore[no-untyped-call]
-    del held
-    assert reference.expired()  # type: ignore[no-untyped-call]
 
 
 def test_only_a_module_has_live_tensors() -> None:

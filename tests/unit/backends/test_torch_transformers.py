@@ -85,19 +85,6 @@ def sound() -> Tensors:
     return {"input_values": torch.ones(2, 1000), "attention_mask": padding(1000)}
 
 
-def spoken() -> Tensors:
-    return {"input_features": torch.ones(2, 60, 16), "attention_mask": padding(60), "decoder_input_ids": tokens(8)}
-
-
-def whisper_input() -> Tensors:
-    return {"input_features": torch.ones(2, 16, 60), "decoder_input_ids": tokens(8)}
-
-
-def boxed() -> Tensors:
-    """A text with the place of every word on its page."""
-    return text(bbox=torch.tensor([1, 2, 3, 4]).repeat(2, LENGTH, 1))
-
-
 IMAGE_TOKEN = 98
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 ENCODER = {
@@ -106,11 +93,6 @@ ENCODER = {
 }  # fmt: skip
 DECODER = {**ENCODER, "num_key_value_heads": 2}
 GPT = {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-XLM = {"vocab_size": 99, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64, "pad_index": 0}
-OPT = {
-    "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 64,
-    "max_position_embeddings": 64, "word_embed_proj_dim": 32,
-}  # fmt: skip
 EXPERTS = {**DECODER, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LATENT = {
     **DECODER, "num_key_value_heads": 4, "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
@@ -127,7 +109,8 @@ T5 = {
     "vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0,
 }  # fmt: skip
 SPEECH = {
-    **LAYERS, "vocab_size": 99, **ENDS, "decoder_start_token_id": 2, "max_source_positions": 60, "max_target_positions": 40,
+    **LAYERS, "vocab_size": 99, **ENDS, "decoder_start_token_id": 2, "max_source_positions": 30, "max_target_positions": 40,
+    "num_mel_bins": 16,
 }  # fmt: skip
 WAVES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 32,
@@ -187,7 +170,6 @@ HEARS = "AutoModelForCTC"
 
 ARCHITECTURES = [
     Architecture("bert", CLASSIFIES, ENCODER, typed),
-    Architecture("roberta", MASKED, ENCODER, text),
     Architecture(
         "deberta-v2", CLASSIFIES, {**ENCODER, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"],
         "type_vocab_size": 0}, text
@@ -196,16 +178,15 @@ ARCHITECTURES = [
     Architecture("gpt2", CAUSAL, GPT, text),
     Architecture("llama", CAUSAL, DECODER, text),
     Architecture("mistral", CAUSAL, {**DECODER, "sliding_window": 8, "head_dim": 8}, text),
-    Architecture("mixtral", CAUSAL, {**DECODER, "num_local_experts": 4}, text, runs_experts=True),
     Architecture("qwen2_moe", CAUSAL, {**EXPERTS, "shared_expert_intermediate_size": 32}, text, runs_experts=True),
-    Architecture("gemma", CAUSAL, {**DECODER, "head_dim": 8}, text),
-    Architecture("phi", CAUSAL, DECODER, text),
     Architecture("mamba", CAUSAL, MAMBA, text),
     Architecture("t5", TRANSLATES, T5, translated),
     Architecture("bart", TRANSLATES, BART, translated),
-    Architecture("whisper", "AutoModelForSpeechSeq2Seq", {**SPEECH, "num_mel_bins": 16, "max_source_positions": 30}, whisper_input),
+    Architecture(
+        "whisper", "AutoModelForSpeechSeq2Seq", SPEECH,
+        lambda: {"input_features": torch.ones(2, 16, 60), "decoder_input_ids": tokens(8)}
+    ),
     Architecture("wav2vec2", HEARS, WAVES, sound),
-    Architecture("vit", SEES, VISION, image),
     Architecture("beit", SEES, {**VISION, "use_relative_position_bias": True}, image),
     Architecture("swin", SEES, SWIN, image),
     Architecture("clip", "AutoModel", {"text_config": ENCODER, "vision_config": VISION, "projection_dim": 16}, captioned),
@@ -218,12 +199,6 @@ ARCHITECTURES = [
 """Those that are most used, of every kind."""
 
 FURTHER = [
-    Architecture("distilbert", CLASSIFIES, {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, text),
-    Architecture("albert", MASKED, {**ENCODER, "embedding_size": 16}, text),
-    Architecture("electra", "AutoModelForTokenClassification", {**ENCODER, "embedding_size": 16}, text),
-    Architecture("deberta", CLASSIFIES, {**ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, text),
-    Architecture("mpnet", MASKED, ENCODER, text),
-    Architecture("xlm-roberta", "AutoModelForQuestionAnswering", ENCODER, text),
     Architecture(
         "big_bird", MASKED, {**ENCODER, "block_size": 4, "num_random_blocks": 2, "max_position_embeddings": 128}, lambda: text(96)
     ),
@@ -241,91 +216,37 @@ FURTHER = [
         "num_buckets": 4, "is_decoder": False, "local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4}, text
     ),
     Architecture("xlnet", CLASSIFIES, {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, text),
-    Architecture("xlm", CLASSIFIES, XLM, text),
     Architecture("canine", CLASSIFIES, {**ENCODER, "local_transformer_stride": 16}, lambda: text(64)),
-    Architecture(
-        "mobilebert", MASKED, {**ENCODER, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16}, text
-    ),
-    Architecture(
-        "gpt_neo", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global",
-        "local"], 1]], "window_size": 8}, text
-    ),
-    Architecture("gpt_neox", CAUSAL, ENCODER, text),
-    Architecture("gptj", CAUSAL, {**GPT, "rotary_dim": 4}, text),
-    Architecture("opt", CAUSAL, OPT, text),
     Architecture("bloom", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "n_layer": 2, "n_head": 4}, text),
-    Architecture("falcon", CAUSAL, {**DECODER, "multi_query": True}, text),
-    Architecture("qwen2", CAUSAL, DECODER, text),
-    Architecture("qwen3_moe", CAUSAL, {**EXPERTS, "head_dim": 8}, text, runs_experts=True),
-    Architecture("gemma2", CAUSAL, {**DECODER, "head_dim": 8, "sliding_window": 8}, text),
     Architecture(
         "gpt_oss", CAUSAL, {**DECODER, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
         text, runs_experts=True
     ),
     Architecture("deepseek_v3", CAUSAL, LATENT, text, runs_experts=True),
-    Architecture("phi3", CAUSAL, DECODER, text),
     Architecture("mamba2", CAUSAL, {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 8}, text),
     Architecture(
         "recurrent_gemma", CAUSAL, {**DECODER, "head_dim": 8, "lru_width": 32, "attention_window_size": 8,
         "block_types": ["recurrent", "attention"]}, text
     ),
     Architecture("rwkv", CAUSAL, {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 64}, text),
-    Architecture("mbart", TRANSLATES, BART, translated),
-    Architecture("pegasus", TRANSLATES, BART, translated),
-    Architecture("marian", TRANSLATES, {**BART, "decoder_vocab_size": 99}, translated),
-    Architecture(
-        "led", TRANSLATES, {**BART, "attention_window": 8, "max_encoder_position_embeddings": 64,
-        "max_decoder_position_embeddings": 64}, translated
-    ),
     Architecture(
         "longt5", TRANSLATES, {**T5, "local_radius": 4, "encoder_attention_type": "transient-global", "global_block_size": 4},
         translated
     ),
-    Architecture("hubert", HEARS, WAVES, sound),
     Architecture("wav2vec2-conformer", HEARS, {**WAVES, "conv_depthwise_kernel_size": 5}, sound),
-    Architecture(
-        "speech_to_text", "AutoModelForSpeechSeq2Seq", {**SPEECH, "input_feat_per_channel": 16, "conv_channels": 32}, spoken
-    ),
-    Architecture(
-        "audio-spectrogram-transformer", "AutoModelForAudioClassification", {**VISION, "frequency_stride": 8, "time_stride": 8,
-        "max_length": 32, "num_mel_bins": 16}, lambda: {"input_values": torch.ones(2, 32, 16)}
-    ),
-    Architecture("deit", "DeiTForImageClassification", VISION, image),
-    Architecture("dinov2", SEES, VISION, image),
     Architecture("swinv2", SEES, SWIN, image),
-    Architecture("convnext", SEES, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2}, image),
-    Architecture("resnet", SEES, {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]}, image),
     Architecture("deformable_detr", DETECTS, {**DETR, "backbone_config": {**RESNET, "out_features": STAGES}}, padded_image),
     Architecture(
         "grounding-dino", "GroundingDinoForObjectDetection", {**DETR, "backbone_config": LARGE_SWIN, "text_config": {**ENCODER,
         "model_type": "bert"}, "max_text_len": 64}, lambda: {**typed(), **padded_image()}
-    ),
-    Architecture("siglip", "AutoModel", {"text_config": {**ENCODER, "projection_size": 32}, "vision_config": VISION}, captioned),
-    Architecture(
-        "blip", "BlipForConditionalGeneration", {"text_config": {**ENCODER, "encoder_hidden_size": 32}, "vision_config": VISION},
-        captioned
-    ),
-    Architecture(
-        "vilt", "ViltForQuestionAnswering", {**ENCODER, "image_size": SIZE, "patch_size": 8, "max_image_length": -1},
-        lambda: {**typed(), **padded_image(SIZE)}
     ),
     Architecture(
         "llava", "AutoModelForImageTextToText", {"text_config": {**DECODER, "model_type": "llama"}, "vision_config": {**VISION,
         "model_type": "clip_vision_model"}, "image_token_id": IMAGE_TOKEN, "vision_feature_layer": -1},
         lambda: with_image_tokens(16, first=1)
     ),
-    Architecture(
-        "blip-2", "Blip2ForConditionalGeneration", {"vision_config": VISION, "text_config": {**OPT, "model_type": "opt"},
-        "num_query_tokens": 4, "qformer_config": {**ENCODER, "encoder_hidden_size": 32}, "image_token_index": IMAGE_TOKEN},
-        lambda: with_image_tokens(4)
-    ),
-    Architecture("layoutlm", "AutoModelForTokenClassification", ENCODER, boxed),
 ]  # fmt: skip
 """The long tail."""
-
-
-def video() -> Tensors:
-    return {"pixel_values": torch.ones(1, 4, 3, SIZE, SIZE)}
 
 
 def two_images_in_patches() -> Tensors:
@@ -336,13 +257,11 @@ def two_images_in_patches() -> Tensors:
     return {**text(), "input_ids": ids, "pixel_values": patches, "image_grid_thw": grid, "mm_token_type_ids": kinds}
 
 
-DOUBLY = {"encoder": {**DECODER, "head_dim": 8}, "decoder": {**DECODER, "head_dim": 8}}
 STATES = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 4, "mamba_n_groups": 1, "mamba_chunk_size": 8}
 DELTA = {
     "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
     "shared_expert_intermediate_size": 16, "layer_types": ["linear_attention", "full_attention"],
 }  # fmt: skip
-PYRAMID = {"image_size": 64, "hidden_sizes": [16, 16, 32, 32], "depths": [1, 1, 1, 1]}
 PIXELS = {
     "depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "patch_size": 8, "mlp_ratio": 2,
 }  # fmt: skip
@@ -362,31 +281,14 @@ SERIES = {
 }  # fmt: skip
 
 NEWER = [
-    Architecture("esm", MASKED, {**ENCODER, "mask_token_id": 4}, text),
-    Architecture("nomic_bert", "AutoModel", ENCODER, text),
-    Architecture("xglm", CAUSAL, {**LAYERS, "vocab_size": 99, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64}, text),
-    Architecture("cohere2", CAUSAL, {**DECODER, "sliding_window": 8}, text),
-    Architecture("olmo2", CAUSAL, DECODER, text),
-    Architecture("gemma3_text", CAUSAL, {**DECODER, "head_dim": 8, "sliding_window": 8}, text),
-    Architecture("granitemoe", CAUSAL, {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2}, text, runs_experts=True),
     Architecture("bamba", CAUSAL, {**DECODER, **STATES, "attn_layer_indices": [1]}, text),
     # Two systems of each of 2 · 4 heads: 64 rows, as a chunk has, and 8 columns each.
     Architecture(
-        *("qwen3_next", CAUSAL, {**EXPERTS, **DELTA, "head_dim": 8}, text), runs_experts=True,
+        "qwen3_next", CAUSAL, {**EXPERTS, **DELTA, "head_dim": 8}, text, runs_experts=True,
         further_macs=2 * 2 * 4 * (64 * 63 // 2) * 8
     ),
     Architecture("diffllama", CAUSAL, DECODER, text),
-    Architecture("m2m_100", TRANSLATES, BART, translated),
     Architecture("pegasus_x", TRANSLATES, {**BART, "block_size": 8, "num_global_tokens": 4}, translated),
-    Architecture("t5gemma", TRANSLATES, {**DOUBLY, "vocab_size": 99}, translated),
-    Architecture("mobilenet_v2", SEES, {"depth_multiplier": 0.35}, image),
-    Architecture("pvt_v2", SEES, {**PYRAMID, "num_attention_heads": [1, 2, 2, 4]}, lambda: image(64)),
-    Architecture("videomae", "AutoModelForVideoClassification", {**VISION, "num_frames": 4}, video),
-    Architecture("yolos", DETECTS, {**VISION, "image_size": [SIZE, SIZE], "num_detection_tokens": 5}, image),
-    Architecture(
-        "owlvit", "OwlViTForObjectDetection", {"text_config": {**ENCODER, "max_position_embeddings": LENGTH},
-        "vision_config": VISION, "projection_dim": 32}, captioned
-    ),
     Architecture(
         "qwen2_vl", "AutoModelForImageTextToText", {"text_config": {**DECODER, "rope_parameters": ROTARY},
         "vision_config": PIXELS, **SPECIALS}, two_images_in_patches
@@ -395,7 +297,6 @@ NEWER = [
         "pix2struct", "Pix2StructForConditionalGeneration", SCREEN, lambda: {"flattened_patches": torch.ones(2, 16, 18),
         "attention_mask": padding(16), "decoder_input_ids": tokens(8)}
     ),
-    Architecture("sew", HEARS, {**WAVES, "squeeze_factor": 2}, sound),
     Architecture("patchtst", "PatchTSTForPrediction", SERIES, lambda: {"past_values": torch.ones(2, 32, 3)}),
 ]  # fmt: skip
 """Of later years, and other kinds of inputs."""
@@ -403,10 +304,6 @@ NEWER = [
 SWITCH = {**T5, "num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
 NLLB = {**BART, "num_experts": 4, "encoder_sparse_step": 2, "decoder_sparse_step": 2}
 DECISIONS = {"state_dim": 4, "act_dim": 2, "hidden_size": 32, "n_layer": 2, "n_head": 4, "max_ep_len": 64}
-
-
-def heard() -> Tensors:
-    return {"input_values": torch.ones(1, 1, 960)}
 
 
 def decided() -> Tensors:
@@ -419,13 +316,18 @@ def decided() -> Tensors:
 FOR_REAL = [
     # What computes with real constants: the forward is over shapes, and the model is built with values.
     # An LSTM of 16 units before and after the codes, over 120 steps.
-    (Architecture("encodec", "AutoModel", WAV, heard, further_macs=2 * 120 * 4 * 16 * (16 + 16)), r"shapes$"),
+    (
+        Architecture(
+            "encodec", "AutoModel", WAV, lambda: {"input_values": torch.ones(1, 1, 960)},
+            further_macs=2 * 120 * 4 * 16 * (16 + 16)
+        ), r"shapes$"
+    ),
     # What needs values of floating-point numbers: experts that are called for the tokens that a router sends to them,
     # where other models multiply with all experts in one operator; and a mask of floating-point numbers.
     (Architecture("switch_transformers", TRANSLATES, SWITCH, translated), "real forward: .*nonzero"),
     (Architecture("nllb-moe", TRANSLATES, NLLB, translated), "real forward: .*nonzero"),
     (Architecture("decision_transformer", "DecisionTransformerModel", DECISIONS, decided), "real forward: .*item"),
-]
+]  # fmt: skip
 
 
 def named(architectures: list[Architecture], *marks: pytest.MarkDecorator) -> list[Any]:
@@ -493,10 +395,9 @@ def llama_8b() -> nn.Module:
     return Architecture("llama", CAUSAL, LLAMA, text).build()
 
 
-@pytest.mark.parametrize("length", [16, 100])
-def test_llama_3_with_eight_billion_parameters(length: int) -> None:
+def test_llama_3_with_eight_billion_parameters() -> None:
     """With a mask, in a sweep and on the meta device, by hand."""
-    width, inner, kept, vocabulary = 4096, 14_336, 8 * 128, 128_256
+    length, width, inner, kept, vocabulary = 100, 4096, 14_336, 8 * 128, 128_256
     weights = 32 * (2 * width * width + 2 * width * kept + 3 * width * inner) + width * vocabulary
     attention = 32 * 2 * length * length * width
     given = {"input_ids": tokens(length), "attention_mask": padding(length)}
@@ -508,25 +409,33 @@ def test_llama_3_with_eight_billion_parameters(length: int) -> None:
         assert table.params == weights + width * vocabulary + 65 * width == 8_030_261_248
 
 
+def test_bert_base() -> None:
+    """flops-profiler prints 22,363,078,656 FLOPs; ours are those of the table, derived here for each part."""
+    build = Architecture("bert", "AutoModel", {}, text).build
+    table = count_built(build, Inputs(kwargs={"input_ids": TensorSpec((1, 128), "int64")}))
+    assert (table.params, table.macs) == (109_482_240, 11_174_215_680)
+    width, length, heads = 768, 128, 12
+    x, scores, inner = length * width, heads * length**2, 4 * length * width
+    biases = 5 * x + inner
+    layer = 2 * 931_135_488 + biases + 2 * scores + 2 * x + 2 * 5 * x + inner  # scale, softmax; two sums, norms; gelu
+    embedded, pooler = 2 * x + 5 * x, 2 * width**2 + 2 * width
+    assert table.flops == 12 * layer + embedded + pooler
+
+
 def small() -> nn.Module:
     return Architecture("bert", "AutoModel", ENCODER, text).build().eval()
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("dtype", [torch.long, torch.bool])
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", torch.long), ("meta", torch.bool)])
 def test_padding_adds_a_mask_to_the_scores_and_no_products(device: str, dtype: torch.dtype) -> None:
     """Transformers leaves out a mask without padding; its values are those of the caller, in every form of input."""
     module = small().to(device)
-    masks: list[Tensors] = [
-        {},
-        {"attention_mask": torch.ones(2, LENGTH, dtype=dtype)},
-        {"attention_mask": padding().to(dtype)},
+    masks = torch.ones(2, LENGTH, dtype=dtype), padding().to(dtype)
+    full, padded = [
+        count_layers(module, Inputs(kwargs={"input_ids": tokens(), "attention_mask": mask})) for mask in masks
     ]
-    tables = [count_layers(module, Inputs(kwargs={"input_ids": tokens(), **masked})) for masked in masks]
-    assert {table.method for table in tables} == {"shapes"}
-    plain, full, padded = tables
-    assert plain.macs == full.macs == padded.macs
-    assert plain.flops == full.flops
+    assert full.method == padded.method == "shapes"
+    assert full.macs == padded.macs
     assert full.flops is not None
     scores = 2 * 2 * 4 * LENGTH * LENGTH
     assert padded.flops == full.flops + scores, "the mask is added to each score"
@@ -548,20 +457,6 @@ def test_inputs_of_every_form() -> None:
     assert len({(table.macs, table.flops) for table in tables}) == 1
 
 
-def test_inputs_are_left_as_they_were() -> None:
-    def forward(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-        ids[ids > 50] = 0
-        hidden: torch.Tensor = model(input_ids=ids).last_hidden_state
-        return hidden
-
-    given = tokens()
-    before = given.clone()
-    table = count_layers(small(), Inputs((given,), forward=forward))
-    assert table.method == "shapes"
-    assert torch.equal(given, before)
-    assert (given > 50).any()
-
-
 def test_a_mask_on_the_meta_device_is_zeros_where_its_values_are_needed() -> None:
     with torch.device("meta"):
         module, ids = small(), torch.ones(2, LENGTH, dtype=torch.long)
@@ -572,7 +467,7 @@ def test_a_mask_on_the_meta_device_is_zeros_where_its_values_are_needed() -> Non
     assert masked["compute/macs"].value == plain["compute/macs"].value
 
 
-@pytest.mark.parametrize("architecture", named([a for a in ARCHITECTURES if a.kind in ("bert", "llama", "t5")]))
+@pytest.mark.parametrize("architecture", named([a for a in ARCHITECTURES if a.kind in ("llama", "t5")]))
 def test_a_training_step_with_a_mask(architecture: Architecture) -> None:
     module = architecture.build().train()
     state = torch.get_rng_state()
@@ -596,10 +491,6 @@ def test_a_training_step_that_is_only_estimated_is_built_for_real() -> None:
     assert step.estimated is not None
     assert step.backward_macs == 2 * step.forward_macs
     assert step.forward_macs == expected(architecture)[0]
-    with torch.device("meta"):
-        module = architecture.build()
-    with pytest.raises(sweeprof.Unsupported, match="the model is on the meta device"):
-        count_training(module, Inputs(kwargs=architecture.inputs()))
 
 
 @pytest.mark.slow
@@ -621,7 +512,7 @@ def token_macs(keys: int) -> int:
     return 2 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 32 + 2 * keys * 16) + 16 * 50
 
 
-@pytest.mark.parametrize("kind", ["filled", "empty", "static", "nested"])
+@pytest.mark.parametrize("kind", ["filled", "empty", "static"])
 def test_a_cache_among_the_inputs_is_read_and_left_to_its_caller(kind: str) -> None:
     model = small_llama()
     ids = torch.randint(3, 50, (2, 1))
@@ -633,18 +524,11 @@ def test_a_cache_among_the_inputs_is_read_and_left_to_its_caller(kind: str) -> N
             model(torch.randint(3, 50, (2, 10)), past_key_values=cache, use_cache=True)
     before = int(cache.get_seq_length())
     given = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
-    if kind == "nested":
-        given = {"state": [{"cache": cache}], "ids": ids}
-
-    def step(model: Any, ids: Any, state: Any) -> Any:
-        return model(ids, past_key_values=state[0]["cache"], use_cache=True)
-
-    forward: Any = step if kind == "nested" else None
-    keys = {"empty": 1, "static": 16}.get(kind, 11)
+    keys = {"empty": 1, "filled": 11, "static": 16}[kind]
     quick = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
     names = ["compute/macs", *(["latency/forward"] if kind != "static" else [])]  # which is full after some steps
     for _ in range(2):
-        profile = sweeprof.profile(model, given, names, forward=forward, protocol=quick, progress=False)
+        profile = sweeprof.profile(model, given, names, protocol=quick, progress=False)
         assert profile["compute/macs"].value == 2 * token_macs(keys)
         assert profile[names[-1]].value
     assert int(cache.get_seq_length()) == before

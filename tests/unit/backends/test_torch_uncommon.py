@@ -11,9 +11,8 @@ import threading
 import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial, wraps
 from itertools import count
 from multiprocessing.pool import ThreadPool
@@ -51,25 +50,11 @@ def early(calls: Any) -> nn.Module:
     return Applied(forward, layer=product(16))
 
 
-def narrowed(module: Any, x: torch.Tensor) -> list[torch.Tensor]:
-    """Runs equal blocks with another setting each, and restores it."""
-    results = []
-    for width, block in zip((4, 8, 16), module.blocks, strict=True):
-        layer = block[0]
-        whole = layer.weight
-        layer.weight = nn.Parameter(whole[:width])
-        results.append(block(x))
-        layer.weight = whole
-    return results
-
-
 def test_equal_blocks_are_counted_each() -> None:
     x = torch.randn(3, 16)
     assert macs(nn.Sequential(*[early(count()) for _ in range(4)]), x) == 4 * 3 * 256
     calls = count()
     assert macs(nn.Sequential(*[early(calls) for _ in range(4)]), x) == 2 * 3 * 256
-    blocks = nn.ModuleList(nn.Sequential(product(16)) for _ in range(3))
-    assert macs(Applied(narrowed, blocks=blocks), x) == 3 * 16 * (4 + 8 + 16)
 
 
 QUICK = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
@@ -90,16 +75,7 @@ def seen(name: str, model: Any, *inputs: Any, mode: Any = "inference", **setting
 
 
 EARLIER: dict[str, Any] = {}
-"""Pools whose threads are there before anything is counted."""
-ASKED: queue.Queue[Callable[[], object]] = queue.Queue()
-
-
-def answer() -> None:
-    while True:
-        ASKED.get()()
-
-
-threading.Thread(target=answer, daemon=True).start()
+"""Pools and an event loop whose threads are there before anything is counted."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -137,30 +113,17 @@ async def gathered(layers: Any, x: torch.Tensor) -> Any:
 
 
 def asked(function: Callable[[], Any]) -> Any:
-    """What a function returns in a thread that was started when this file was imported."""
-    answer = Future[Any]()
+    """What a function returns in a thread that is no pool's."""
 
-    def run() -> None:
-        try:
-            answer.set_result(function())
-        except Exception as error:
-            answer.set_exception(error)
+    async def answer() -> Any:
+        return function()
 
-    ASKED.put(run)
-    return answer.result()
-
-
-def by_an_earlier_loop(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
-    async def product(layer: Any) -> torch.Tensor:
-        return torch.mm(x, layer.weight.t())
-
-    return [asyncio.run_coroutine_threadsafe(product(layer), EARLIER["loop"]).result() for layer in layers]
+    return asyncio.run_coroutine_threadsafe(answer(), EARLIER["loop"]).result()
 
 
 UNSEEN: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "functions in an earlier thread": lambda layers, x: [asked(partial(torch.mm, x, m.weight.t())) for m in layers],
     "a function of a layer's output": lambda layers, x: [asked(lambda: m(x) @ m.weight) for m in layers],  # noqa: B023
-    "an earlier event loop": by_an_earlier_loop,
 }
 """Forwards that run operators in a thread from before, in no call of a module."""
 
@@ -174,7 +137,7 @@ IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "tasks of a pool": lambda layers, x: [
         task.get() for task in [EARLIER["pool"].apply_async(m, (x,)) for m in layers]
     ],
-    "a queue": lambda layers, x: [asked(partial(layer, x)) for layer in layers],
+    "an earlier event loop": lambda layers, x: [asked(partial(layer, x)) for layer in layers],
     "asyncio": lambda layers, x: asyncio.run(gathered(layers, x)),
     "futures that are returned": lambda layers, x: [EARLIER["executor"].submit(layer, x) for layer in layers],
 }
@@ -182,7 +145,7 @@ IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
 
 def busy_beside(layers: Any, x: torch.Tensor) -> Any:
     """Another thread works on something else."""
-    ASKED.put(partial(sum, range(100_000)))
+    EARLIER["loop"].call_soon_threadsafe(sum, range(100_000))
     return [layer(x) for layer in layers]
 
 
@@ -194,22 +157,20 @@ def test_operators_in_other_threads_are_counted(run: Callable[[Any, torch.Tensor
 
 
 @pytest.mark.parametrize("name", ["layer_times", "operators", "allocations"])
-@pytest.mark.parametrize("how", ["threads of a class", "functions in an earlier executor", "a queue", *UNSEEN])
+@pytest.mark.parametrize("how", ["threads of a class", "an earlier event loop", "functions in an earlier thread"])
 def test_what_cannot_see_other_threads_says_so(how: str, name: str) -> None:
     with pytest.raises(Unsupported, match="the model runs operators in other threads"):
         seen(name, members((IN_THREADS | UNSEEN)[how]), torch.randn(3, 16))
 
 
 @pytest.mark.parametrize("how", UNSEEN)
-@pytest.mark.parametrize("name", ["compute/macs", "compute/coverage", "compute/flops_train"])
-def test_operators_that_are_not_seen_leave_no_count(how: str, name: str) -> None:
-    profile = sweeprof.profile(members(UNSEEN[how]), torch.randn(3, 16), [name, "params/total"], progress=False)
-    figure = profile[name]
-    assert figure.value is None
-    assert re.search(
-        r"in other threads, which counting cannot follow: aten::\w+ ×\d.* in a thread", figure.reason or ""
-    )
-    assert profile["params/total"].value == 4 * 16 * 8
+def test_operators_that_are_not_seen_leave_no_count(how: str) -> None:
+    names = ["params/total", "compute/macs", "compute/coverage", "compute/flops_train"]
+    profile = sweeprof.profile(members(UNSEEN[how]), torch.randn(3, 16), names, progress=False)
+    assert [profile[name].value for name in names] == [4 * 16 * 8, None, None, None]
+    for name in names[1:]:
+        said = r"in other threads, which counting cannot follow: aten::\w+ ×\d.* in a thread"
+        assert re.search(said, profile[name].reason or "")
 
 
 def keeping_its_first_input(module: Any, x: torch.Tensor) -> Any:
@@ -301,22 +262,17 @@ def test_a_coroutine_is_refused_with_what_runs_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("q", "k", "v", "mask", "products"),
+    ("shapes", "products"),
     [
-        ((3, 1, 5, 8), (1, 2, 7, 8), (3, 1, 7, 4), None, 3 * 2 * 5 * 7 * (8 + 4)),
-        ((5, 8), (6, 7, 8), (7, 8), None, 6 * 5 * 7 * (8 + 8)),
-        ((1, 1, 5, 8), (1, 1, 7, 8), (1, 1, 7, 8), (4, 1, 5, 7), 5 * 7 * 8 + 4 * 5 * 7 * 8),
-        ((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8), "grouped", 2 * 4 * 5 * 7 * (8 + 8)),
+        ([(3, 1, 5, 8), (1, 2, 7, 8), (3, 1, 7, 4)], 3 * 2 * 5 * 7 * (8 + 4)),
+        ([(5, 8), (6, 7, 8), (7, 8)], 6 * 5 * 7 * (8 + 8)),
+        ([(1, 1, 5, 8), (1, 1, 7, 8), (1, 1, 7, 8), (4, 1, 5, 7)], 5 * 7 * 8 + 4 * 5 * 7 * 8),  # the last is a mask
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_attention_counts_the_products_of_broadcast_operands(
-    q: Any, k: Any, v: Any, mask: Any, products: int, device: str
-) -> None:
-    is_grouped = mask == "grouped"
-    given = [torch.randn(shape, device=device) for shape in (q, k, v, *([mask] if mask and not is_grouped else []))]
-    attention = partial(functional.scaled_dot_product_attention, enable_gqa=is_grouped)
-    assert macs(attention, *given) == products
+def test_attention_counts_the_products_of_broadcast_operands(shapes: Any, products: int, device: str) -> None:
+    given = [torch.randn(shape, device=device) for shape in shapes]
+    assert macs(functional.scaled_dot_product_attention, *given) == products
 
 
 # Models that look at their own forward
@@ -343,16 +299,20 @@ LOOKS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_a_model_finds_its_own_forward(look: str) -> None:
-    model = Applied(lambda module, x: module.head(x, last_only=LOOKS[look](module.head)), head=Head())
-    x = torch.randn(2, 5, 16)
-    assert macs(model, x) == 2 * 1 * 256
-    table = sweeprof.profile(model, x, "layers", protocol=QUICK, progress=False).layers
+def test_a_model_finds_its_own_forward() -> None:
+    looked: list[list[str]] = []
+
+    def forward(module: Any, x: torch.Tensor) -> Any:
+        looked.append([name for name, finds in LOOKS.items() if finds(module.head)])
+        return module.head(x, last_only=True)
+
+    model, x = Applied(forward, head=Head()), torch.randn(2, 5, 16)
+    table = sweeprof.profile(model, x, ["compute/macs"], progress=False).layers
     assert next(row for row in table.rows if row.path == "head.layer").input_shapes == ((2, 1, 16),)
     for mode in ("inference", "training"):
         assert seen("layer_times", model, x, mode=mode).calls
         assert seen("operators", model, x, mode=mode).rows
+    assert looked == [list(LOOKS)] * len(looked)
 
 
 # Gradients within a forward
@@ -380,16 +340,6 @@ def backward(energy: Any, x: torch.Tensor) -> Any:
     return x.grad
 
 
-def by_grad_mode(energy: Any, x: torch.Tensor) -> Any:
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(True)
-    try:
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad(energy(x), x)[0]
-    finally:
-        torch.set_grad_enabled(before)
-
-
 def as_if_enabled(energy: Any, x: torch.Tensor) -> Any:
     """As in networks that are trained on a differential equation."""
     x = x.clone().requires_grad_()
@@ -398,9 +348,7 @@ def as_if_enabled(energy: Any, x: torch.Tensor) -> Any:
 
 GRADIENTS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "backward": backward,
-    "set_grad_enabled": by_grad_mode,
     "as if enabled": as_if_enabled,
-    "functional": lambda energy, x: torch.autograd.functional.vjp(energy, x)[1],  # type: ignore[no-untyped-call]
     "torch.func": lambda energy, x: torch.func.grad(energy)(x),
 }
 
@@ -494,10 +442,7 @@ BY_DEVICE = "autocast chooses data types by the device of a tensor"
     [
         (lambda: Autocast(True), None, "bfloat16", f"real forward: {BY_DEVICE}"),
         (lambda: Autocast(False), None, "float32", "shapes"),
-        (lambda: Autocast(False), True, "float32", f"real forward: {BY_DEVICE}"),
         (lambda: nn.Linear(16, 8), True, "bfloat16", f"real forward: {BY_DEVICE}"),
-        (lambda: nn.Linear(16, 8), False, "float32", "shapes"),
-        (lambda: Autocast(True).to("meta"), None, "float32", f"shapes, without autocast: {BY_DEVICE}"),
         (lambda: nn.Linear(16, 8, device="meta"), True, "float32", f"shapes, without autocast: {BY_DEVICE}"),
     ],
 )
@@ -523,8 +468,8 @@ class Kept:
 
     __slots__ = ("count", "lock", "parts")
 
-    def __init__(self) -> None:
-        self.parts, self.count = deque([torch.zeros(2, 3, 8)]), 0
+    def __init__(self, *parts: torch.Tensor) -> None:
+        self.parts, self.count = deque(parts), 0
 
 
 def append(module: Any, x: torch.Tensor, state: Any) -> Any:
@@ -536,7 +481,8 @@ def append(module: Any, x: torch.Tensor, state: Any) -> Any:
 
 @pytest.mark.parametrize("wrap", [lambda kept: kept, lambda kept: {"kept": kept}])
 def test_an_object_among_the_inputs_is_copied_and_its_growth_is_told(wrap: Callable[[Kept], Any]) -> None:
-    kept, x, model = Kept(), torch.randn(2, 1, 8), Applied(append, project=nn.Linear(8, 8, bias=False))
+    kept, x = Kept(torch.zeros(2, 3, 8)), torch.randn(2, 1, 8)
+    model = Applied(append, project=nn.Linear(8, 8, bias=False))
     expected = 2 * 8 * 8 + 2 * 1 * 8 * 4
     assert macs(model, x, wrap(kept)) == expected
     assert macs(model, x, wrap(kept), forward=lambda model, x, state: model(x, state)) == expected
@@ -579,19 +525,13 @@ class Grown(list[Any]):
         super().append(element)
 
 
-@dataclass(slots=True)
-class Cache:
-    keys: list[torch.Tensor] = field(default_factory=list)
-    length: int = 0
-
-
 class Stateful(nn.Module):
     """Keeps something of each call in every kind of place; its results have as many rows as all calls had."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(8, 8)
-        self.cache, self.grown = Cache(), Grown(appended=0)
+        self.cache, self.grown = Kept(), Grown(appended=0)
         self.last: deque[Any] = deque(maxlen=4)
         self.by_name, self.nested = defaultdict(list), {"a": ({"b": []}, set())}  # type: ignore[var-annotated]
         self.ordered = OrderedDict(first=0, last=0)
@@ -600,8 +540,8 @@ class Stateful(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         y = self.layer(x)
-        self.cache.keys.append(y)
-        self.cache.length += 1
+        self.cache.parts.append(y)
+        self.cache.count += 1
         self.grown.append(y)
         self.last.append(y)
         self.by_name["y"].append(y)
@@ -610,29 +550,27 @@ class Stateful(nn.Module):
         self.ordered.move_to_end("first")
         self.mean.mul_(0.5).add_(y.mean(0), alpha=0.5)
         self.queue.put(1)
-        return y @ torch.cat(self.cache.keys).T * torch.rand(1, generator=self.generator)
+        return y @ torch.cat(list(self.cache.parts)).T * torch.rand(1, generator=self.generator)
 
     def state(self) -> tuple[object, ...]:
-        lists = (self.cache.keys, self.grown, self.last, self.by_name, self.nested["a"][0]["b"], self.nested["a"][1])
-        counts = (self.cache.length, self.grown.appended, list(self.ordered))
+        lists = (self.cache.parts, self.grown, self.last, self.by_name, self.nested["a"][0]["b"], self.nested["a"][1])
+        counts = (self.cache.count, self.grown.appended, list(self.ordered))
         return *map(len, lists), *counts, self.mean.tolist(), self.generator.get_state().tolist()
 
 
-@pytest.mark.parametrize("calls", [0, 1])
-def test_what_a_forward_keeps_of_its_calls_is_forgotten(calls: int) -> None:
+def test_what_a_forward_keeps_of_its_calls_is_forgotten() -> None:
     model, x = Stateful().eval(), torch.randn(2, 8)
-    for _ in range(calls):
-        model(x)
+    model(x)
     before = model.state()
     for _ in range(2):
-        assert macs(model, x) == 2 * 8 * 8 + 2 * 2 * (calls + 1) * 8
+        assert macs(model, x) == 2 * 8 * 8 + 2 * (1 + 2 + 2) * 8
         assert model.state() == before
     for name in PASSES:
         seen(name, model, x)
         assert model.state() == before, name
-    assert model.queue.qsize() > calls  # other threads may wait for it
+    assert model.queue.qsize() > 1  # other threads may wait for it
     model(x)
-    assert len(model.last) == calls + 1
+    assert len(model.last) == 2
 
 
 def test_an_executor_and_what_threads_share_go_on() -> None:
@@ -660,22 +598,6 @@ class Clamped(nn.Linear):
         return super().forward(x)
 
 
-class Adapted(nn.Module):
-    """Takes a step of an optimizer in every forward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(8, 8)
-        self.optimizer = torch.optim.Adam(self.layer.parameters())
-
-    @torch.enable_grad()
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.layer(x)
-        y.square().mean().backward()
-        self.optimizer.step()
-        return y
-
-
 @lru_cache
 def causal(tokens: int) -> torch.Tensor:
     return torch.full((tokens, tokens), float("-inf")).triu(1)
@@ -696,8 +618,8 @@ class Masked(nn.Module):
         return torch.softmax(y @ y.T + causal(len(x)), -1) @ y
 
 
-@pytest.mark.parametrize("tokens", [16, 2100])  # the mask of many is on meta while it is counted
-def test_results_that_functions_remember_are_forgotten(tokens: int) -> None:
+def test_results_that_functions_remember_are_forgotten() -> None:
+    tokens = 2100  # the mask of so many is on meta while it is counted
     model, x = Masked(), torch.randn(tokens, 8)
     assert macs(model, x) == tokens * 8 * 8 + 2 * tokens * tokens * 8
     assert causal.cache_info().currsize == 0
@@ -710,17 +632,13 @@ def test_results_that_functions_remember_are_forgotten(tokens: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "mode"),
+    ("model", "x", "mode"),
     [
-        (partial(nn.Embedding, 16, 8, max_norm=0.1), "inference"),
-        (partial(Clamped, 8, 8), "inference"),
-        (partial(Clamped, 8, 8), "training"),
-        (Adapted, "inference"),
+        (nn.Embedding(16, 8, max_norm=0.1), torch.arange(16), "inference"),
+        (Clamped(8, 8), torch.randn(16, 8), "training"),
     ],
 )
-def test_what_a_forward_writes_into_its_parameters_is_undone(make: Callable[[], nn.Module], mode: str) -> None:
-    model: Any = make()
-    x = torch.arange(16) if isinstance(model, nn.Embedding) else torch.randn(16, 8)
+def test_what_a_forward_writes_into_its_parameters_is_undone(model: Any, x: torch.Tensor, mode: str) -> None:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     held = [tensor for parameter in model.parameters() for tensor in (parameter, parameter.grad)]
@@ -730,8 +648,6 @@ def test_what_a_forward_writes_into_its_parameters_is_undone(make: Callable[[], 
         after = [tensor for parameter in model.parameters() for tensor in (parameter, parameter.grad)]
         assert all(one is other for one, other in zip(held, after, strict=True))
         assert all(map(torch.equal, before, held)), name
-    if isinstance(model, Adapted):
-        assert not model.optimizer.state
 
 
 # Parameters
@@ -756,18 +672,7 @@ def test_parameters_of_decorated_bound_methods() -> None:
             return self.layer(x)
 
     coder = Coder()
-
-    class Service:
-        """Holds a module, and is none."""
-
-        def __init__(self) -> None:
-            self.coder = coder
-
-        @torch.inference_mode()
-        def run(self, x: torch.Tensor) -> Any:
-            return self.coder.layer(x)
-
-    for model in (coder.encode, twice(coder.encode), partial(coder.encode), Service().run):
+    for model in (coder.encode, twice(coder.encode), partial(coder.encode)):
         profile = sweeprof.profile(model, torch.randn(3, 16), ["params/total", "compute/macs"], progress=False)
         assert (profile["params/total"].value, profile["compute/macs"].value) == (272, 768)
 
@@ -787,13 +692,7 @@ def with_a_mirror(view: Callable[[torch.Tensor], torch.Tensor], is_first: bool) 
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(
-    ("view", "buffers"),
-    [
-        (lambda weight: weight[2:5], 0),
-        (lambda weight: weight.t(), 0),
-        (lambda weight: weight[:, ::2], 0),
-        (lambda weight: weight[2:5].clone(), 48),
-    ],
+    ("view", "buffers"), [(lambda weight: weight[2:5], 0), (lambda weight: weight[2:5].clone(), 48)]
 )
 def test_a_buffer_in_the_memory_of_a_parameter_is_no_further_one(
     view: Callable[[torch.Tensor], torch.Tensor], buffers: int, before: bool
@@ -807,32 +706,24 @@ def test_a_buffer_in_the_memory_of_a_parameter_is_no_further_one(
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
-@pytest.mark.parametrize(("layout", "indices"), [("csc", 3 + 5), ("bsr", 2 + 3), ("parameter", 2 * 3)])
-def test_a_sparse_tensor_has_the_bytes_that_it_stores(layout: str, indices: int) -> None:
+def test_a_sparse_tensor_has_the_bytes_that_it_stores() -> None:
     matrix = torch.zeros(4, 4)
     matrix[0, 1] = matrix[1, 0] = matrix[3, 2] = 1.0
-    values = 3
-    if layout == "parameter":
-        graph, name = Applied(lambda module, x: torch.sparse.mm(module.matrix, x)), "size/params_bytes"
-        graph.matrix = nn.Parameter(matrix.to_sparse())
-    else:
-        graph, name = Applied(lambda module, x: x + 1), "size/buffers_bytes"
-        sparse = matrix.to_sparse_csc()
-        if layout == "bsr":
-            sparse, values = matrix.to_sparse_bsr((2, 2)), 8
-        graph.register_buffer("matrix", sparse)
-    profile = sweeprof.profile(graph, torch.randn(4, 2), [name], progress=False)
-    assert profile[name].value == values * 4 + indices * 8
+    graph = Applied(lambda module, x: torch.sparse.mm(module.matrix, x))
+    graph.matrix = nn.Parameter(matrix.to_sparse())
+    graph.register_buffer("other", matrix.to_sparse_csc())
+    names = ["size/params_bytes", "size/buffers_bytes"]
+    profile = sweeprof.profile(graph, torch.randn(4, 2), names, progress=False)
+    assert [profile[name].value for name in names] == [3 * 4 + 2 * 3 * 8, 3 * 4 + (3 + 5) * 8]
 
 
 # Kinds of models and inputs
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")
-@pytest.mark.parametrize("make", [torch.jit.script, partial(torch.jit.trace, example_inputs=torch.zeros(1, 8))])
-def test_frozen_modules_have_the_weights_in_their_graph(make: Callable[[Any], Any], tmp_path: Path) -> None:
+def test_frozen_modules_have_the_weights_in_their_graph(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4, bias=False)).eval()
-    frozen = torch.jit.freeze(make(net))
+    frozen = torch.jit.freeze(torch.jit.script(net))
     torch.jit.save(frozen, tmp_path / "frozen.pt")
     x = torch.randn(3, 8)
     for model in (frozen, torch.jit.load(tmp_path / "frozen.pt"), nn.Sequential(frozen)):  # type: ignore[no-untyped-call]
@@ -855,20 +746,13 @@ def test_a_scripted_module_runs_in_the_mode_of_the_pass() -> None:
     x = torch.rand(16, 8)
     net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout())
     scripted = torch.jit.script(net)
-    counts = [
-        sweeprof.profile(module, x, ["compute/flops"], progress=False)["compute/flops"] for module in (net, scripted)
-    ]
-    assert counts[0].value == counts[1].value
     seen("timing", Applied(noting, inner=scripted), x)
     assert zeros
     assert not any(zeros)
     assert [inner.training for inner in scripted.modules()] == [True] * 4
-    scripted.eval()
-    assert torch.equal(scripted(x), scripted(x))
-    seen("timing", Applied(noting, inner=scripted).eval(), x, mode="training")
+    seen("timing", Applied(noting, inner=scripted.eval()), x, mode="training")
     assert any(zeros)
     assert torch.equal(scripted(x), scripted(x))
-    assert bool((scripted.train()(x) == 0).any())
 
 
 def gram(x: torch.Tensor) -> torch.Tensor:
@@ -888,23 +772,17 @@ def test_programs_and_functions_of_torch_are_models() -> None:
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-@pytest.mark.parametrize(
-    "thing",
-    [
-        torch.optim.Adam([torch.zeros(1)]),
-        torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 1),
-        torch.zeros(1),
-        torch.utils.data.TensorDataset(torch.zeros(1)),
-    ],
-)
+@pytest.mark.parametrize("thing", [torch.optim.Adam([torch.zeros(1)]), torch.zeros(1)])
 def test_what_is_no_model_is_refused(thing: object, backend: str) -> None:
     with pytest.raises(UserError, match=f"model: '{type(thing).__name__}' is not a model of a framework"):
         sweeprof.profile(thing, (1, 8), backend=backend, progress=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
-@pytest.mark.parametrize("shape", [(2, 8), [2, 8], {"input": [2, 8]}, {"input": (2, 8)}, torch.Size((2, 8))])
-def test_a_shape_becomes_a_tensor_of_the_type_of_the_weights(dtype: torch.dtype, shape: Any) -> None:
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [([2, 8], torch.bfloat16), (torch.Size((2, 8)), torch.complex64), ({"input": [2, 8]}, torch.float64)],
+)
+def test_a_shape_becomes_a_tensor_of_the_type_of_the_weights(shape: Any, dtype: torch.dtype) -> None:
     model = nn.Linear(8, 4, dtype=dtype)
     profile = sweeprof.profile(model, shape, "layers", protocol=QUICK, progress=False)
     assert profile["compute/macs"].value == 2 * 8 * 4
@@ -959,20 +837,17 @@ class Sharpness(torch.optim.SGD):
         return super().step()
 
 
-@pytest.mark.parametrize("name", ["timing", "layer_times", "operators", "allocations"])
 @pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, Sharpness])
-def test_an_optimizer_that_needs_a_closure_is_refused(optimizer: Any, name: str) -> None:
+def test_an_optimizer_that_needs_a_closure_is_refused(optimizer: Any) -> None:
     with pytest.raises(Unsupported, match=f"training.optimizer={optimizer.__name__}: its step needs a closure"):
-        seen(name, nn.Linear(8, 4), torch.randn(2, 8), mode="training", optimizer=optimizer)
+        seen("timing", nn.Linear(8, 4), torch.randn(2, 8), mode="training", optimizer=optimizer)
 
 
-@pytest.mark.parametrize("kind", ["dispatch", "disk", "nested"])
+@pytest.mark.parametrize("kind", ["dispatch", "nested"])
 def test_offloaded_models_are_measured_where_they_run(kind: str, tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     net = nn.Sequential(nn.Linear(16, 16, bias=False), nn.ReLU(), nn.Linear(16, 4, bias=False)).eval()
-    if kind == "disk":
-        model = accelerate.disk_offload(net, tmp_path, execution_device="cpu")
-    elif kind == "nested":
+    if kind == "nested":
         model = nn.Sequential(accelerate.cpu_offload(net, execution_device="cpu"), nn.Linear(4, 2))
     else:
         parts = {"0": "cpu", "1": "cpu", "2": "disk"}
