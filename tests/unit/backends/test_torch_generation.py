@@ -119,7 +119,7 @@ def test_the_rate_of_several_sequences_for_each_prompt() -> None:
     """By the model's own settings."""
     model: Any = made("llama")
     model.generation_config.update(do_sample=True, num_return_sequences=3)
-    names, config = ["generation/decode_throughput"], GenerationConfig(2)
+    names, config = ["generation/decode_throughput"], GenerationConfig(2, {"do_sample": True})
     found = sweeprof.profile(model, prompt("llama"), names, mode="generation", generation=config, protocol=QUICK)
     timing: Any = found.profiler.seen("timing")
     decoding = statistics.median(gap for _, gap in timing.generation.seconds)
