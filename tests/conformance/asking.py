@@ -70,9 +70,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     threaded = copy.deepcopy(config)
     threaded["backend"]["threads"] = 3
     yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}
-    yield "clock", {"task": "clock", "config": config}
     yield "timing-3", {"task": "run_pass", "pass": "timing", "config": config}
-    yield "bare", {"task": "without_capabilities", "config": config}
     yield from _mistakes(config, case.mistaken)
 
 
@@ -80,8 +78,9 @@ def _mistakes(config: dict[str, Any], names: Sequence[PassName]) -> Iterator[tup
     models = {
         "wrong": {config["backend"]["framework"]: {"_target_": "builtins.str"}},
         "raising": {config["backend"]["framework"]: {"_target_": "builtins.int", "_args_": ["no luck"]}},
-        "lost": {"another": {"_target_": "builtins.str"}},
     }
+    lost = {"another": {"_target_": "builtins.str"}}
+    yield "lost-timing", {"task": "run_pass", "pass": "timing", "config": {**config, "model": lost}}
     for mistake, model in models.items():
         for name in names:
             yield f"{mistake}-{name}", {"task": "run_pass", "pass": name, "config": {**config, "model": model}}

@@ -1,19 +1,17 @@
 """Counts every model of timm and torchvision and compares with what is published: ``make published``.
 
-Prints one line per family and the names that differ, with the reason where it is known; writes one line per model.
+Prints one line per family and the names that differ, with the reason where it is known.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import fnmatch
 import sys
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import torch
 from published.models import Count, Model, count, timm_models, torchvision_models
@@ -28,16 +26,10 @@ KNOWN = {
 }
 """Why a figure differs from the published one, by name."""
 
-COLUMNS = (
-    "source model family size params macs compared activations published_g published_params published_macts "
-    "params_exact off activations_exact method uncovered seconds"
-).split()
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count, print and write; 1 where a model could not be counted."""
+    """Count and print; 1 where a model could not be counted."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("outputs/published.csv"))
     parser.add_argument("--models", default="*", help="only those whose name matches, e.g. 'resnet*'")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -49,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_source(source, [c for c in counts if c.model.source == source])
     for name, error in failed:
         print(f"FAILED {name}: {error}")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    _write(options.out, counts)
-    print(f"{len(counts)} models in {time.perf_counter() - begin:.0f} s, {len(failed)} failed; see {options.out}")
+    print(f"{len(counts)} models in {time.perf_counter() - begin:.0f} s, {len(failed)} failed")
     return 1 if failed else 0
 
 
@@ -106,19 +96,6 @@ def _remarks(counted: Count) -> str:
     if counted.uncovered:
         remarks.append(f"no formula for {counted.uncovered}")
     return "; ".join(remarks)
-
-
-def _write(path: Path, counts: list[Count]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for c in counts:
-            m = c.model
-            counted = (c.params, c.macs, c.compared, c.activations)
-            published = (m.gmacs, m.params, m.macts, c.is_params_exact, c.off, c.is_activations_exact)
-            writer.writerow(
-                (m.source, m.name, m.family, m.size, *counted, *published, c.method, c.uncovered, f"{c.seconds:.4f}")
-            )
 
 
 if __name__ == "__main__":

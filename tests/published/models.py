@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sys
-import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -52,8 +51,6 @@ class Count:
     activations: float
     method: str
     uncovered: str
-    seconds: float
-    """Of building and counting."""
 
     @property
     def is_params_exact(self) -> bool | None:
@@ -124,13 +121,11 @@ def torchvision_models() -> Iterator[Model]:
 
 def count(model: Model) -> Count:
     """Build the model and count it; batch 1."""
-    begin = time.perf_counter()
     table = count_built(model.make, Inputs((TensorSpec((1, model.channels, model.size, model.size)),)))
-    seconds = time.perf_counter() - begin
     compared = fvcore(table) if model.source == "timm" else table.macs
     activations = fvcore_activations(table)
     uncovered = " ".join(sorted(table.uncovered))
-    return Count(model, table.params, table.macs, compared, activations, table.method, uncovered, seconds)
+    return Count(model, table.params, table.macs, compared, activations, table.method, uncovered)
 
 
 FVCORE_PRODUCTS = frozenset({"convolution", "linear", "matmul"})

@@ -62,30 +62,6 @@ def facts(question: Mapping[str, Any]) -> Any:
 
 
 @task
-def clock(question: Mapping[str, Any]) -> Any:
-    """The clock before and after a step, and what a step returned on the host."""
-    from sweeprof.profiling.profiler import Profiler
-
-    profiler: Any = Profiler.from_config(question["config"]).session
-    backend = profiler.backend
-    backend.configure(0)
-    loaded = backend.load(profiler.build, "cpu", profiler.dataset.channel_axis)
-    batch = loaded.put(profiler.inputs())
-    times = [loaded.clock().now()]
-    with loaded.stepping(batch) as step:
-        for _ in range(3):
-            outputs = step()
-            times.append(loaded.clock().now())
-    answer = loaded.host_outputs(outputs)
-    return {
-        "times": times,
-        "resolution": loaded.clock().resolution,
-        "shape": list(answer.shape),
-        "dtype": str(answer.dtype),
-    }
-
-
-@task
 def exhaust(question: Mapping[str, Any]) -> Any:
     """Really run out of memory, and ask the backend what that was.
 
@@ -99,29 +75,6 @@ def exhaust(question: Mapping[str, Any]) -> Any:
     except Exception as error:
         return {"recognised": backend.is_out_of_memory(error), "error": f"{type(error).__name__}: {error}"}
     return {"recognised": None}
-
-
-@task
-def without_capabilities(question: Mapping[str, Any]) -> Any:
-    """The reasons of a backend that can step only."""
-    from sweeprof.backends import Backend
-    from sweeprof.errors import Unsupported
-    from sweeprof.profiling.profiler import Profiler
-
-    class Bare(Backend):
-        def load(self, build: Any, device: str, channel_axis: int | None) -> Any:
-            return inner.load(build, device, channel_axis)
-
-    profiler = Profiler.from_config(question["config"])
-    inner, profiler.session.backend = profiler.session.backend, Bare()
-    reasons = {}
-    passes: tuple[Any, ...] = ("analysis", "operators")
-    for name in passes:
-        try:
-            profiler.run(name)
-        except Unsupported as error:
-            reasons[name] = str(error)
-    return reasons
 
 
 def answered(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,16 +122,10 @@ def of_tflite() -> Any:
     return sequential((32, 32, 3), conv, depthwise, layers.Flatten(), layers.Dense(1, name="dense"))
 
 
-def lenet5() -> Any:
-    return import_module("sweeprof.zoo.lenet5").keras_model(False)
-
-
 NETWORKS: list[tuple[Callable[[], Any], tuple[int, ...], int, int, dict[str, int]]] = [
     (toy, (224, 224, 3), 2_432, 120_422_400, {"conv": 224**2 * 32 * 5**2 * 3}),
     # Parameters without activations; a dense layer has all its inputs, not one size of their shape.
     (of_tflite, (32, 32, 3), 33_985, 2_424_832 // 2, {"conv": 884_736, "depthwise": 294_912, "dense": 32 * 32 * 32}),
-    (lenet5, (32, 32, 1), 61_706, 416_520,
-     {"conv1": 117_600, "conv2": 240_000, "conv3": 48_000, "linear1": 10_080, "linear2": 840}),
 ]  # fmt: skip
 
 
@@ -268,26 +262,22 @@ def test_layers_around_layers() -> None:
 
 SCORES, WIDTH = 2 * 5 * 5, 16
 PROJECTED = 2 * 5 * WIDTH**2
-ATTENTIONS: list[tuple[Callable[[], Any], bool, dict[str, Any], int]] = [
-    (layers.Attention, True, {}, 2 * SCORES * WIDTH),
-    (layers.AdditiveAttention, True, {}, SCORES * WIDTH),
+ATTENTIONS: list[tuple[Callable[[], Any], bool, int]] = [
+    (layers.Attention, True, 2 * SCORES * WIDTH),
+    (layers.AdditiveAttention, True, SCORES * WIDTH),
     # query and output have all 4 heads, key and value 2
-    (lambda: layers.GroupQueryAttention(4, 4, 2), False, {}, PROJECTED * (4 + 2 + 2 + 4) // 4 + 2 * SCORES * WIDTH),
-    (lambda: layers.MultiHeadAttention(4, 4, dropout=0.1), False, {}, 4 * PROJECTED + 2 * SCORES * WIDTH),
-    (lambda: layers.MultiHeadAttention(4, 4), False, {}, 4 * PROJECTED + 2 * SCORES * WIDTH),
-    (lambda: layers.MultiHeadAttention(4, 4), False, {"use_causal_mask": True}, 4 * PROJECTED + 2 * SCORES * WIDTH),
+    (lambda: layers.GroupQueryAttention(4, 4, 2), False, PROJECTED * (4 + 2 + 2 + 4) // 4 + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4, dropout=0.1), False, 4 * PROJECTED + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4), False, 4 * PROJECTED + 2 * SCORES * WIDTH),
 ]
 
 
-@pytest.mark.parametrize(("make", "is_listed", "keywords", "macs"), ATTENTIONS)
-def test_attention_layers_by_hand(
-    make: Callable[[], Any], is_listed: bool, keywords: dict[str, Any], macs: int
-) -> None:
+@pytest.mark.parametrize(("make", "is_listed", "macs"), ATTENTIONS)
+def test_attention_layers_by_hand(make: Callable[[], Any], is_listed: bool, macs: int) -> None:
     """Of 2 samples of 5 tokens; it gets the tokens as one list, or as two arguments."""
 
     def attended(model: Any, x: Any) -> Any:
-        arguments = [[x, x]] if is_listed else [x, x]
-        return model.attention(*arguments, **keywords)
+        return model.attention([x, x]) if is_listed else model.attention(x, x)
 
     table = complete(Calling(attended, attention=make()), spec(2, 5, WIDTH))
     assert table.macs == macs
@@ -309,9 +299,7 @@ def test_trainable_and_frozen_layers_and_their_state() -> None:
 @pytest.mark.parametrize(
     ("policy", "stored", "compute", "stored_size", "size"),
     [
-        ("mixed_float16", "float32", "float16", 4, 2),
         ("mixed_bfloat16", "float32", "bfloat16", 4, 2),
-        ("float16", "float16", "float16", 2, 2),
         ("float64", "float64", "float64", 8, 8),
     ],
 )
@@ -337,10 +325,8 @@ def test_several_inputs_and_outputs() -> None:
     listed = two_inputs(lambda a, b: [a, b])
     named = two_inputs(lambda a, b: {"left": a, "right": b})
     tables = [
-        complete(listed, [left, right]),
         complete(listed, left, right),
         complete(named, {"left": left, "right": right}),
-        complete(named, left=left, right=right),
         complete(named, left=np.zeros((2, 4)), right=keras.ops.zeros((2, 6))),
     ]
     for table in tables:
@@ -361,11 +347,6 @@ def test_a_step_of_ones_own() -> None:
 def test_shapes_cost_no_memory() -> None:
     """Four terabytes of input."""
     assert counted(mlp(), spec(10**12, 4)).macs == 10**12 * 48
-
-
-def test_masks() -> None:
-    model = sequential((7,), layers.Embedding(10, 4, mask_zero=True), layers.LSTM(3), layers.Dense(2), dtype="int32")
-    assert complete(model, spec(2, 7, dtype="int32")).macs == 2 * (7 * 4 * 3 * (4 + 3) + 3 * 2)
 
 
 def test_an_operation_without_a_formula_is_listed() -> None:
@@ -392,10 +373,6 @@ def test_a_layer_that_cannot_be_traced_is_listed_where_the_backend_has_no_graph(
     assert table.rows[1].output_shapes == ((4, 4),)
 
 
-class Fused(keras.layers.Dense):  # type: ignore[misc]
-    """A layer of whose own cost somebody knows better."""
-
-
 class Quantised(keras.layers.Dense):  # type: ignore[misc]
     def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
         return {"flops": 7, "macs": 3, "param_size": {"kernel": 2 / 8}, "activation_size": 0.5}
@@ -406,17 +383,6 @@ class OneSize(keras.layers.Dense):  # type: ignore[misc]
 
     def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
         return {"flops": 7, "param_size": 0.25}
-
-
-def test_formulas_of_layers() -> None:
-    def formula(layer: Any, inputs: Any, outputs: Any) -> Cost:
-        return Cost(macs=layer.units * 1000 + inputs[0].shape[-1], flops=outputs.shape[-1])
-
-    own = Formulas({Fused: formula}, DEFAULTS)
-    table = counted(sequential((4,), Fused(8, name="fused"), layers.Dense(2)), spec(3, 4), formulas=own)
-    fused = rows(table)["fused", 0]
-    assert (fused.macs, fused.flops, fused.ops) == (8004, 8, 2 * 96)
-    assert counted(Fused(8), spec(3, 4)).macs == 96  # the formulas of everybody are as they were
 
 
 @pytest.mark.parametrize(
@@ -430,12 +396,19 @@ def test_a_layer_declares_its_own_complexity(kind: Any, macs: int, params_bytes:
     assert (row.output_bytes, row.act_bytes) == (output_bytes, output_bytes)
 
 
-def test_a_formula_that_fails_is_its_authors() -> None:
+def test_formulas_of_layers() -> None:
     def formula(layer: Any, inputs: Any, outputs: Any) -> Cost:
-        raise KeyError("mine")
+        if layer.units == 9:
+            raise KeyError("mine")
+        return Cost(macs=layer.units * 1000 + inputs[0].shape[-1], flops=outputs.shape[-1])
 
-    with pytest.raises(KeyError, match="mine"):
-        counted(Fused(8), spec(3, 4), formulas=Formulas({Fused: formula}, DEFAULTS))
+    own = Formulas({layers.Dense: formula}, DEFAULTS)
+    dense = rows(counted(sequential((4,), layers.Dense(8, name="dense")), spec(3, 4), formulas=own))["dense", 0]
+    assert (dense.macs, dense.flops, dense.ops) == (8004, 8, 2 * 96)
+    training = trained(sequential((4,), layers.Dense(8)), 3, 4, formulas=own)
+    assert (training.forward_macs, training.backward_macs) == (8004, 2 * 8004)
+    with pytest.raises(KeyError, match="mine"):  # its author's
+        counted(layers.Dense(9), spec(3, 4), formulas=own)
 
 
 def test_a_users_operation_is_counted_by_its_parts() -> None:
@@ -458,40 +431,12 @@ def test_what_variables_compute_with_tensors() -> None:
     assert complete(Scale(), spec(4, 4)).flops == 16 + 16 + 2 * 4 + 16
 
 
-class Queried(keras.Layer):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = layers.MultiHeadAttention(2, 4)
-
-    def build(self, shape: Any) -> None:
-        self.query = self.add_weight(shape=(1, 1, 8))
-        self.attention.build((shape[0], 1, 8), shape)
-
-    def call(self, x: Any) -> Any:
-        return self.attention(ops.broadcast_to(self.query, (ops.shape(x)[0], 1, 8)), x)
-
-
 def test_layers_on_what_does_not_depend_on_the_inputs() -> None:
     parts = {"tokens": layers.Embedding(10, 8), "positions": layers.Embedding(6, 8), "dense": layers.Dense(8)}
     tokens = Calling(lambda model, x: model.tokens(x) + model.dense(model.positions(ops.arange(6))), **parts)
     table = complete(sequential((6,), tokens, dtype="int32"), spec(2, 6, dtype="int32"))
     assert table.macs == 6 * 64
     assert [row.call for row in table.rows if row.type in ("Embedding", "Dense")] == [0, 0, 0]
-    pooled = complete(sequential((5, 8), Queried()), spec(2, 5, 8))
-    assert pooled.macs == 2 * 64 + 2 * 2 * 5 * 64 + 2 * 64 + 2 * 2 * 5 * 8 == 1696
-
-
-def on_constants(inner: Any) -> Any:
-    """A model that calls the inner layer on what does not depend on its input."""
-
-    def call(model: Any, x: Any) -> Any:
-        return model.outer(x + ops.sum(model.inner(np.ones((4, 8), "float32"))))
-
-    return Calling(call, inner=inner, outer=layers.Dense(3))
-
-
-def test_a_layer_on_constants() -> None:
-    assert complete(on_constants(layers.Dense(8)), spec(2, 8)).macs == 4 * 64 + 2 * 24
 
 
 def test_a_layer_that_needs_the_values_of_constants_is_uncovered() -> None:
@@ -499,7 +444,10 @@ def test_a_layer_that_needs_the_values_of_constants_is_uncovered() -> None:
         def call(self, x: Any) -> Any:
             return ops.convert_to_tensor(np.unique(ops.convert_to_numpy(x)))
 
-    model = on_constants(Chosen(name="chosen"))
+    def call(model: Any, x: Any) -> Any:
+        return model.outer(x + ops.sum(model.inner(np.ones((4, 8), "float32"))))
+
+    model = Calling(call, inner=Chosen(name="chosen"), outer=layers.Dense(3))
     model(np.ones((2, 8), "float32"))
     table = counted(model, spec(2, 8))
     assert table.uncovered == {"Chosen": 1}
@@ -586,12 +534,6 @@ def test_the_forward_is_that_of_training_mode() -> None:
     inference = count_layers(model, Inputs((TensorSpec((3, 8)),)))
     assert inference.flops is not None
     assert trained(model, 3, 8).forward_flops > inference.flops
-
-
-def test_a_formula_of_the_users_is_taken_for_the_forward() -> None:
-    told = Formulas({layers.Dense: lambda layer, inputs, outputs: Cost(macs=5)}, DEFAULTS)
-    training = trained(sequential((8,), layers.Dense(4)), 3, 8, formulas=told)
-    assert (training.forward_macs, training.backward_macs) == (5, 10)
 
 
 def test_what_cannot_be_trained_says_so() -> None:

@@ -25,7 +25,7 @@ from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
-from sweeprof.targets import builder, instantiate
+from sweeprof.targets import instantiate
 from sweeprof.zoo import digits_resnet, lenet5, mlp
 
 pytest.importorskip("ai_edge_litert")
@@ -133,8 +133,6 @@ def test_answers_are_those_of_tensorflow(
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=tolerance)
     assert np.mean(found.argmax(1) == TEST.targets) >= accuracy
-    top5 = np.argsort(-found, 1)[:, :5]
-    assert np.mean((top5 == np.asarray(TEST.targets)[:, None]).any(1)) >= accuracy
 
 
 def test_xnnpack_is_on_or_off(lenet: dict[str, TfliteFile]) -> None:
@@ -191,14 +189,10 @@ LAYERS: list[tuple[Callable[[], Any], tuple[int, ...], int, int | None]] = [
     (lambda: layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 2 * 6 * 6 * 6 * 2 * 9, None),
     (lambda: layers.Conv2D(6, 3, 2, "same", activation="relu", **BIASED), (2, 9, 9, 4), 2 * 5 * 5 * 6 * 36,
      2 * (2 * 5 * 5 * 6 * 36) + 2 * (2 * 5 * 5 * 6)),
-    (lambda: layers.Conv1D(4, 2), (8, 9, 2), 8 * 4 * 8 * (2 * 2), None),
     (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), (2, 8, 8, 4), 2 * 8 * 6 * 6 * 9, None),
     (lambda: layers.Conv2DTranspose(6, 4, 2, "same"), (2, 8, 8, 4), 49_152, None),
     (lambda: layers.Dense(8, **BIASED), (2, 3, 4), 2 * 3 * 4 * 8, 2 * 192 + 48),
-    (lambda: layers.MaxPooling2D(2), (2, 8, 8, 4), 0, 512),
     (layers.Softmax, (3, 7), 0, 21),
-    (lambda: layers.Activation("relu6"), (3, 7), 0, 21),
-    (layers.GlobalAveragePooling2D, (2, 8, 8, 4), 0, 512),
 ]  # fmt: skip
 
 
@@ -236,15 +230,10 @@ def test_functions(
     assert table.coverage == 0 or not uncovered
 
 
-@pytest.mark.parametrize(
-    ("layer", "params"), [(layers.LSTM, 4 * (8 * 6 + 6 * 6 + 6)), (layers.GRU, 3 * (8 * 6 + 6 * 6 + 2 * 6))]
-)
-def test_weights_within_a_loop(tmp_path: Path, layer: Any, params: int) -> None:
+def test_weights_within_a_loop(tmp_path: Path) -> None:
     """A loop over the time steps has them in its body; the first state, which it is given, is no parameter."""
-    network = layer(6, bias_initializer="random_normal")
-    table = counted(tmp_path, keras.Sequential([keras.Input((5, 8)), network]), (3, 5, 8))
-    assert table.uncovered == {"WHILE": 1}
-    assert table.params == params + (1 if layer is layers.GRU else 0)  # the 1 of `1 - z` is a constant of the file
+    table = counted(tmp_path, keras.Sequential([keras.Input((5, 8)), layers.LSTM(6, **BIASED)]), (3, 5, 8))
+    assert (table.uncovered, table.params) == ({"WHILE": 1}, 4 * (8 * 6 + 6 * 6 + 6))
     (loop,) = [row for row in table.rows if row.type == "WHILE"]
     assert loop.params == table.params
 
@@ -282,10 +271,6 @@ def test_a_formula_for_an_operator(tmp_path: Path) -> None:
     table = count_file(file, [(1, 9, 9, 4)], Formulas({"litert::CONV_2D": cost}))
     elements = 4 * 4 * 3
     assert (table.macs, table.flops) == (2 * elements, elements)
-    cumulated = written(tmp_path, tf.cumsum, (3, 7))
-    formulas = Formulas({"litert::CUMSUM": lambda inputs, attributes, outputs: sweeprof.Cost(flops=inputs[0].elements)})
-    table = count_file(cumulated, [(3, 7)], formulas)
-    assert (table.flops, table.uncovered) == (3 * 7, {})
 
 
 def test_a_file_for_any_batch(tmp_path: Path) -> None:
@@ -380,25 +365,6 @@ def test_what_cannot_be_converted_has_the_converters_words(tmp_path: Path) -> No
     stepped = Inputs((TensorSpec((1,)),), forward=lambda model, x: model(x))
     with pytest.raises(Unsupported, match="more than calling it cannot be exported"):
         LitertConverter(cache=str(tmp_path)).converted(lambda: lambda x: x, stepped, None).__enter__()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("converted_in_forks")
-def test_a_model_is_converted_once_for_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = builder({"_target_": "sweeprof.zoo.mlp.keras_model", "pretrained": False}, "tensorflow")
-    first = convert(build, tmp_path / "a")
-    assert len(first) > 4 * 139_904
-    assert convert(build, tmp_path / "b") == first
-    with LitertConverter(1, str(tmp_path / "a")).converted(build, IMAGES, 1) as other_seed:
-        assert Path(other_seed.path).read_bytes() != first
-
-    def never(*_: Any, **__: Any) -> Any:
-        raise AssertionError("it was converted again")
-
-    monkeypatch.setattr(model_files, "run_child", never)
-    assert convert(build, tmp_path / "a") == first
-    with pytest.raises(AssertionError, match="it was converted again"):
-        convert(build, tmp_path / "a", "float16")
 
 
 PROGRAM = """

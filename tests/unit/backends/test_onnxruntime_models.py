@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
+from sweeprof.zoo import digits_resnet
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, min_samples=5, min_s=0, max_s=20)
 
@@ -59,15 +59,8 @@ class Recurrent(nn.Module):
         return self.head(self.rnn(x)[0][:, -1])
 
 
-def zoo(name: str) -> Callable[[], Any]:
-    built: Callable[[], Any] = import_module(f"sweeprof.zoo.{name}").torch_model
-    return built
-
-
 MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
-    "lenet5": (zoo("lenet5"), (3, 1, 32, 32)),
-    "mlp": (zoo("mlp"), (3, 1, 32, 32)),
-    "digits_resnet": (zoo("digits_resnet"), (3, 1, 32, 32)),
+    "digits_resnet": (digits_resnet.torch_model, (3, 1, 32, 32)),
     "transformer": (Transformer, (3, 16, 32)),
     "lstm": (Recurrent, (3, 5, 8)),
 }
@@ -83,8 +76,7 @@ def loaded(build: Callable[[], Any], **settings: Any) -> OnnxModel:
     return model
 
 
-SLOW = ("mlp", "lstm")
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODELS]
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == "lstm" else name for name in MODELS]
 
 
 class Sample:
@@ -274,7 +266,7 @@ def test_a_step_of_one_node_takes_what_its_layer_takes() -> None:
 
 def test_operators_have_the_flops_of_the_exported_graph(sample: Callable[[str], Sample]) -> None:
     """Whatever the run-time has fused; and the trace has an event for each node."""
-    for name in ("digits_resnet", "transformer", "lenet5"):
+    for name in ("digits_resnet", "transformer"):
         found = sample(name)
         model = exported(found)
         seen = OnnxruntimeBackend().operators(model, Work(model.put(found.inputs)))
@@ -339,29 +331,6 @@ def test_a_graph_for_one_batch_size_alone_is_made_for_that() -> None:
     last = model.put(Inputs((torch.full((3, 1), 5.0),)))
     assert (last.rows, last.values["x"].shape()) == (3, [4, 1])
     np.testing.assert_array_equal(np.asarray(outputs(model, torch.full((3, 1), 5.0))), [[5], [6], [7]])
-
-
-class Stateful(nn.Module):
-    """A state that has its batch on the second axis, which no export for any batch size is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.gru = nn.GRU(8, 16, batch_first=True)
-
-    def forward(self, x: torch.Tensor, h: torch.Tensor) -> Any:
-        return self.gru(x, h)[0]
-
-
-@pytest.mark.slow
-def test_a_network_with_a_state_is_made_for_one_batch_size() -> None:
-    module = Stateful().eval()
-    model = loaded(lambda: module)
-    for batch in (4, 3):
-        x, h = torch.randn(batch, 5, 8), torch.randn(1, batch, 16)
-        with torch.no_grad():
-            np.testing.assert_allclose(np.asarray(outputs(model, x, h)), module(x, h).numpy(), atol=1e-5)
-    assert model.file.batch == 4
 
 
 def test_a_smaller_batch_than_the_only_one_of_a_file_is_filled_up(tmp_path: Path) -> None:

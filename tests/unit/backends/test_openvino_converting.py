@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 from support.onnx_graphs import node, saved
-from sweeprof.backends.openvino import convert
 from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
@@ -150,8 +148,3 @@ def test_what_cannot_be_converted_names_the_operator() -> None:
 
     with pytest.raises(Unsupported, match=r"OpenVINO cannot convert the model: .*aten::linalg_eigvalsh"):
         OpenvinoBackend().load(Net, "cpu", None).put(Inputs((torch.ones(2, 3, 3),)))
-
-
-def test_statistics_of_use_are_not_sent() -> None:
-    assert convert.__name__ in sys.modules
-    assert sys.modules["openvino_telemetry"] is None

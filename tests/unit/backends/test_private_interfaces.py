@@ -1,5 +1,5 @@
-"""Private interfaces of frameworks: all are in ``private.py`` of a backend, each exists in the installed release, and one that a
-release lacks makes only those figures unsupported that need it.
+"""Private interfaces of frameworks: all are in ``private.py`` of a backend, and one that a release lacks makes only those figures
+unsupported that need it.
 """
 
 from __future__ import annotations
@@ -15,30 +15,12 @@ from pathlib import Path
 
 import keras
 import pytest
-import tensorflow as tf
-import torch
-from torch._functorch import predispatch
-from torch.nn.attention import flex_attention
 
 from sweeprof.backends import attribute, interface
-from sweeprof.backends.keras import private as of_keras
-from sweeprof.backends.tensorflow import private as of_tensorflow
 from sweeprof.errors import Unsupported
 
 BACKENDS = Path(__file__).parents[3] / "sweeprof" / "backends"
-FILES = sorted(BACKENDS.glob("*/private.py"))
 PRIVATE = re.compile(r"\b(keras\.src|tensorflow\.python|tensorflow\.tsl|jax\._src)\b")
-OF_OBJECTS: list[tuple[object, tuple[str, ...]]] = [
-    (torch.ones(1), ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values", "_version")),
-    (torch.ones(1).untyped_storage(), ("_cdata",)),
-    (torch.nn.Module(), ("_buffers", "_compiled_call_impl", "_modules", "_non_persistent_buffers_set", "_parameters")),
-    ((torch.ones(1, requires_grad=True) + 1).grad_fn, ("_sequence_nr",)),
-    (torch.ops.aten.add.Tensor, ("_can_decompose", "_schema")),
-    (flex_attention, ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device")),
-    (torch._C, ("_set_grad_enabled", "_enter_dual_level")),
-    (predispatch, ("_enter_dual_level_impl",)),
-]
-"""Objects from which the backend for PyTorch reads private attributes."""
 
 
 def interfaces(path: Path) -> Iterator[str]:
@@ -48,7 +30,6 @@ def interfaces(path: Path) -> Iterator[str]:
             yield ast.literal_eval(node.args[0])
 
 
-USED = [(path.parent.name, name) for path in FILES for name in interfaces(path)]
 NEEDED_BY_TORCH = (
     "torch._C:DisableTorchFunctionSubclass",
     "torch._library.simple_registry:find_torch_dispatch_rule",
@@ -58,34 +39,9 @@ NEEDED_BY_TORCH = (
     "torch.utils._python_dispatch:is_traceable_wrapper_subclass_type",
 )
 """Without these, this release does not run a training step."""
-OF_TORCH = [name for backend, name in USED if backend == "torch" and ":" in name and name not in NEEDED_BY_TORCH]
-
-
-@pytest.mark.parametrize(("backend", "name"), USED)
-def test_each_interface_exists(backend: str, name: str) -> None:
-    interface(name).__doc__  # noqa: B018  # of one that is missing, this raises
-
-
-@pytest.mark.parametrize(("example", "names"), OF_OBJECTS)
-def test_each_attribute_of_torch_exists(example: object, names: tuple[str, ...]) -> None:
-    assert [wanted for wanted in names if not hasattr(example, wanted)] == []
-
-
-def test_each_attribute_of_keras_and_tensorflow_exists() -> None:
-    layer = keras.layers.Dense(2)
-    layer.build((None, 3))
-    assert of_keras.takes_training(keras.layers.Dropout(0.5)) is True
-    assert of_keras.takes_mask(layer) is False
-    assert of_keras.children_of(layer) == []
-    assert of_keras.all_layers(layer) == [layer]
-    assert of_keras.tracker_of(layer) is not None
-    assert of_keras.own_state(layer) == []
-    assert of_keras.own_parameters(layer) == layer.trainable_variables
-    assert of_keras.stored_dtype(layer.kernel) == "float32"
-    given = keras.Input((3,), name="given")
-    assert of_keras.takes_mapping(keras.Model({"given": given}, layer(given)))
-    assert not of_keras.takes_mapping(keras.Model(given, layer(given)))
-    assert hasattr(tf.function(lambda: None), of_tensorflow.FUNCTION_ATTRIBUTE)
+OF_TORCH = [
+    name for name in interfaces(BACKENDS / "torch" / "private.py") if ":" in name and name not in NEEDED_BY_TORCH
+]
 
 
 def test_no_other_file_uses_one() -> None:

@@ -19,10 +19,9 @@ import torch
 import sweeprof
 from sweeprof.backends import Precision
 from sweeprof.backends.tensorflow import adapter
-from sweeprof.backends.tensorflow import model as model_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.files import SavedModel
-from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
+from sweeprof.backends.tensorflow.model import tensors_in
 from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.observations import Lines
@@ -133,17 +132,6 @@ def test_what_xla_cannot_compile_is_unsupported() -> None:
         outputs(lambda x: tf.strings.length(tf.strings.as_string(x)), Inputs((X,)), mode="xla")
 
 
-def test_an_error_is_the_models_own_also_from_a_graph() -> None:
-    def failing(x: Any) -> Any:
-        if tf.reduce_sum(x) > 0:  # a branch that only AutoGraph can follow
-            x = x + 1
-        raise LookupError("no luck")
-
-    for mode in MODES:
-        with pytest.raises(LookupError, match=r"^'?no luck"):
-            outputs(failing, Inputs((X,)), mode=mode)
-
-
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")])
 def test_a_precision_holds_for_weights_inputs_and_outputs(precision: Precision, dtype: str) -> None:
     backend = TensorflowBackend(precision=precision)
@@ -167,7 +155,6 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
-    ({"precision": "f64"}, "backend.precision: 'f64' is not a precision. Known: bf16, fp16, fp32, fp8, int4, int8."),
     ({"precision": "bf16", "precision_method": "autocats"},
      "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
      "Known: autocast, convert, dynamic, static, torchao."),
@@ -219,12 +206,6 @@ def test_what_is_only_specified_is_generated_alike() -> None:
     assert (first.kwargs["ids"].dtype, int(tf.reduce_sum(first.kwargs["ids"]))) == (tf.int32, 0)
 
 
-def test_only_what_has_channels_is_moved() -> None:
-    loaded = TensorflowBackend().load(Called, "cpu", 1)
-    image, number = loaded.put(Inputs((X, np.arange(3)))).args
-    assert (tuple(image.shape), tuple(number.shape)) == ((3, 8, 2, 8), (3,))
-
-
 def test_a_model_without_a_tensor_in_its_outputs() -> None:
     loaded = TensorflowBackend().load(Called, "cpu", None)
     with pytest.raises(Unsupported, match="the model returned a str without a tensor"):
@@ -250,27 +231,9 @@ def test_the_memory_of_gpus_grows_as_it_is_needed(monkeypatch: pytest.MonkeyPatc
     assert backend.devices() == ["cpu", "cuda", "cuda:0", "cuda:1"]
 
 
-def test_names_of_devices() -> None:
-    assert adapter.tensorflow_name("cuda:1") == "gpu:1"
-    assert model_module.sweeprof_name("/job:localhost/replica:0/task:0/device:GPU:1") == "cuda:1"
-    for name in ("/job:localhost/replica:0/task:0/device:CPU:0", ""):
-        assert model_module.sweeprof_name(name) == "cpu"
-    assert TensorflowBackend().device_of(convolving()) == TensorflowBackend().device_of(Called()) == "cpu"
-
-
-def test_a_mark_of_an_accelerators_clock_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    clock = SynchronisedClock()
-    monkeypatch.setattr(tf.test.experimental, "sync_devices", lambda: waits.append(clock.now()))
-    begin, end = clock.mark(), clock.mark()
-    assert len(waits) == 2
-    assert waits[0] <= begin <= waits[1] <= end
-    assert clock.between(begin, end) == end - begin
-
-
 class Slow(keras.Model):  # type: ignore[misc]
     def call(self, x: Any) -> Any:
-        for _ in range(50):
+        for _ in range(10):
             time.sleep(1e-3)
         return x + 1
 
@@ -283,8 +246,8 @@ def test_source_lines_of_a_call() -> None:
     (function,) = lines.functions
     assert function.name.endswith("Slow.call")
     slow = next(line for line in function.lines if "sleep" in line.source)
-    assert slow.hits == 50 * lines.steps
-    assert slow.seconds > 50e-3 * lines.steps
+    assert slow.hits == 10 * lines.steps
+    assert slow.seconds > 10e-3 * lines.steps
     assert slow.allocated_bytes is None
     assert str(lines.memory_reason).startswith("TensorFlow allocates by itself")
     graph = sweeprof.Profiler(model, inputs=np.ones((2, 4), np.float32))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from support.kinds_of_data import write_digits
 from support.planning import planned
-from sweeprof.datasets import ArraySpec, ModelInputs, Split
+from sweeprof.datasets import ArraySpec, ImagePreprocessing, ModelInputs, Split
 from sweeprof.datasets.arrays import Digits, Npz
 from sweeprof.datasets.huggingface import Huggingface
-from sweeprof.datasets.images import Audio, Images, resampled
+from sweeprof.datasets.images import Audio, Images, array_of, preprocessing, resampled
 from sweeprof.datasets.source import Source
 from sweeprof.datasets.table import Table
 from sweeprof.datasets.tokens import Tokens
@@ -78,19 +77,15 @@ def test_every_kind_has_the_same_samples(
 
 
 @pytest.mark.slow
-def test_a_pipeline_of_tensorflow_in_batches_has_them_too(kinds: dict[str, dict[str, object]]) -> None:
-    """In processes of their own: TensorFlow is imported only by the one that decodes. A sweep has one without batches."""
-    folder = str(kinds["folder"]["path"])
+def test_a_pipeline_of_tensorflow_in_batches_has_them_too(
+    kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
     source = {**kinds["tensorflow"]["dataset.source"], "batch": 5}  # type: ignore[dict-item]
-    code = (
-        "import sys; from sweeprof.datasets.torch_dataset import TensorflowDataset; import numpy as np\n"
-        f"split = TensorflowDataset(source={source!r}, batched=True, limit=20).split('test')\n"
-        f"assert 'tensorflow' not in sys.modules; wanted = np.load({folder + '/digits.npz'!r})\n"
-        "assert (split.inputs == wanted['x_test'][:20]).all() and (split.targets == wanted['y_test'][:20]).all()"
-    )
-    environment = {**os.environ, "PYTHONPATH": ":".join([folder, *filter(None, sys.path)])}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    split = read(TensorflowDataset(source=source, batched=True, limit=20))
+    wanted = np.load(source["path"])
+    np.testing.assert_array_equal(split.inputs, wanted["x_test"][:20])
+    np.testing.assert_array_equal(split.targets, wanted["y_test"][:20])
 
 
 def test_iterable_datasets_and_transforms(kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,16 +186,6 @@ def test_a_table_of_numbers_and_texts(tmp_path: Path) -> None:
     assert (chosen.inputs.tolist(), chosen.targets) == ([2.5], None)
 
 
-def test_categories_that_are_whole_numbers_may_be_missing_elsewhere(tmp_path: Path) -> None:
-    kinds = pytest.importorskip("pandas").array([1, 2, None], dtype="Int64")
-    path = write_table(tmp_path, ".parquet", {"kind": kinds, "age": [30, 40, 50]})
-    table = Table(path=path, inputs=["age"], categories=["kind"])
-    first, *_ = table.records("test")
-    assert table.decoded(first).inputs.tolist() == 30
-    both = read(Table(path=path, categories=["kind"], limit=2))
-    assert both.inputs[:, 0].tolist() == [0, 1]
-
-
 def test_categories_have_the_same_numbers_where_the_other_split_misses_one(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("kind,age\n1,30\n2,40\n")
     (tmp_path / "train.csv").write_text("kind,age\n1,50\n2,60\n,70\n")
@@ -233,15 +218,6 @@ def test_a_table_of_categories_and_several_targets(tmp_path: Path, suffix: str) 
         read(Table(path=path, categories=["citty"]))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_a_table_of_lists_of_different_lengths(tmp_path: Path, suffix: str) -> None:
-    path = write_table(tmp_path, suffix, {"ids": [[1, 2, 3], [4]], "tags": [[0, 1, 2], [3]]})
-    split = read(Table(path=path, inputs="ids", targets="tags", collate="pad"))
-    ids, tags = split.batch(np.arange(2))
-    assert (ids.tolist(), tags.tolist()) == ([[1, 2, 3], [4, 0, 0]], [[0, 1, 2], [3, -100, -100]])
-    assert tags.dtype == np.int64
-
-
 def test_lists_of_whole_and_other_numbers_have_one_type(tmp_path: Path) -> None:
     path = write_table(tmp_path, ".jsonl", {"x": [[0, 0, 1], [], [0.5, 0, 1]], "ids": [[1, 2], [], [3]]})
     floats, _ = read(Table(path=path, inputs="x", collate="pad")).batch(np.arange(3))
@@ -270,14 +246,6 @@ def test_texts_for_missing_values_are_classes_among_texts(tmp_path: Path) -> Non
     for column in ("x", "defect"):
         with pytest.raises(DatasetError, match=f"row 2 of .* has no value in column '{column}'"):
             read(Table(path=path, inputs="dose", targets=column))
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_missing_label_is_no_class(tmp_path: Path, suffix: str) -> None:
-    path = write_table(tmp_path, suffix, {"x": [1.0, 2, 3], "kind": ["no", None, "yes"]})
-    with pytest.raises(DatasetError, match=r"row 1 of .* has no value in column 'kind'"):
-        read(Table(path=path, targets="kind"))
-    assert read(Table(path=path, targets="kind", limit=1)).targets.tolist() == [0]
 
 
 def test_json_has_the_values_that_are_written(tmp_path: Path) -> None:
@@ -417,7 +385,7 @@ def test_sound_at_another_rate(tmp_path: Path) -> None:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of data with which something is wrong."""
     folder = tmp_path_factory.mktemp("broken")
-    for name in ("empty", "no_pictures/a", "sounds/a", "parts/test", "parts/train/a"):
+    for name in ("empty", "no_pictures/a", "sounds/a"):
         (folder / name).mkdir(parents=True)
     write_images(folder / "p", {"a/1.png": (8, 8), "b/2.png": (8, 8), "c/3.png": (6, 8)})
     (folder / "p" / "b" / "2.png").write_bytes((folder / "p" / "a" / "1.png").read_bytes()[:60])
@@ -428,8 +396,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_images(folder / "q", {"a/1.png": (8, 8), "c/3.png": (6, 8)})
     np.savez(folder / "a.npz", x=np.zeros((3, 4)), y=np.array([0, 1, 5]), short=np.zeros(2))
     (folder / "broken.npz").write_bytes(b"PK\x03\x04 and nothing more")
-    (folder / "t.csv").write_text("a,b,y\n1,2,0\n3,,1\n")
-    (folder / "u.csv").write_text("a,b,y\n1,2,0\n3,x,1\n")
     np.save(folder / "ids.npy", np.array([1, 2, 900, 4]))
     (folder / "sounds" / "a" / "1.wav").write_bytes(b"RIFF")
     return folder
@@ -443,7 +409,6 @@ THREE = {"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}
     ("kind", "options", "message"),
     [
         (Images, {"path": "empty"}, r"empty has no folders: one is needed for each class"),
-        (Images, {"path": "parts"}, r"parts/test has no folders: one is needed for each class"),
         (Images, {"path": "no_pictures"}, r"no_pictures/a is the folder of a class and has no picture: it has no files"),
         (Images, {"path": "phone"}, r"phone/b is the folder of a class and has no picture: it has only \.heic, \.txt"),
         (Images, {"path": "p"}, r"p/b/2\.png cannot be read as a picture: "),
@@ -456,9 +421,6 @@ THREE = {"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}
             r"a\.npz has arrays of different numbers of rows: 'x' 3, 'short' 2, 'y' 3",
         ),
         (Npz, {"path": "broken.npz"}, r"broken\.npz cannot be read as an \.npz file: "),
-        (Table, {"path": "t.csv", "targets": "z"}, r"dataset\.targets: 'z' is not a column of t\.csv\. Known: a, b, y\."),
-        (Table, {"path": "t.csv", "targets": "y"}, r"row 1 of t\.csv has no value in column 'b'"),
-        (Table, {"path": "u.csv", "targets": "y"}, r"row 1 of u\.csv has no number in column 'b', but 'x'"),
         (
             *(Tokens, {"path": "ids.npy", "length": 2, "targets": "none", "model_inputs": described(vocabulary=900)}),
             r"token 2 to 3 of ids\.npy has the id 900, and the model's vocabulary has the ids 0 to 899",
@@ -497,22 +459,16 @@ def test_all_mistakes_in_options_come_at_once() -> None:
     assert "Did you mean 'bilinear'?" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("node", "message"),
-    [
-        ({"_target_": "my_data.Maped"}, "'my_data.Maped' cannot be imported: my_data has no 'Maped'. Did you mean 'Mapped'?"),
-        ({"_target_": "my_dat.Mapped"}, "'my_dat.Mapped' cannot be imported: ModuleNotFoundError: No module named 'my_dat'"),
-        ({"_target_": "my_data.Mapped", "pth": 1}, "'pth' is not an argument of my_data.Mapped. Did you mean 'path'?"),
-    ],
-)  # fmt: skip
-def test_a_source_that_cannot_be_called(
-    kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch, node: dict[str, Any], message: str
-) -> None:
+def test_a_source_that_cannot_be_called(kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
-    with pytest.raises(UserError) as error:
-        read(TorchDataset(source=node))
-    assert str(error.value).startswith("dataset.source")
-    assert message in str(error.value)
+    with pytest.raises(
+        UserError, match=r"^dataset\.source.*'my_data.Maped' cannot be imported.* Did you mean 'Mapped'\?"
+    ):
+        read(TorchDataset(source={"_target_": "my_data.Maped"}))
+    with pytest.raises(
+        UserError, match=r"^dataset\.source.*'pth' is not an argument of my_data.Mapped\. Did you mean 'path'\?"
+    ):
+        read(TorchDataset(source={"_target_": "my_data.Mapped", "pth": 1}))
 
 
 def test_an_error_of_the_users_code_has_its_place(
@@ -686,3 +642,152 @@ def test_sound_becomes_the_features_of_a_processor(tmp_path: Path) -> None:
     split = read(Audio(path=str(tmp_path / "sounds"), processor=str(tmp_path / "model")))
     wanted = processor(wave, sampling_rate=16000, return_tensors="np")["input_features"]
     np.testing.assert_allclose(split.inputs["input_features"], wanted, atol=1e-6)
+
+
+# Pictures become the same arrays as with the transforms of the package that a model is from
+
+
+SIZES = [(300, 260), (257, 391), (224, 224), (500, 231)]
+
+
+def picture(width: int, height: int) -> Image.Image:
+    random = np.random.default_rng(width)
+    coarse = random.integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def round_trip(described: ModelInputs) -> ModelInputs:
+    """As it comes out of a plan."""
+    return ModelInputs.from_dict(json.loads(json.dumps(described.to_dict())))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_b1", "vit_b_16", "swin_t"])
+def test_as_torchvision_does(name: str) -> None:
+    from sweeprof.model_sources import package, torchvision
+
+    images = round_trip(torchvision.inputs(name, {})).images
+    assert images is not None
+    models = package("torchvision.models", "torchvision")
+    transform = models.get_model_weights(name).DEFAULT.transforms()
+    for size in SIZES:
+        np.testing.assert_array_equal(array_of(picture(*size), images, ""), transform(picture(*size)).numpy())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["resnet18", "vit_small_patch16_224", "efficientnet_b0", "convnext_tiny", "resnetv2_50x1_bit"]
+)
+def test_as_timm_does(name: str) -> None:
+    from sweeprof.model_sources import timm
+
+    images = round_trip(timm.inputs(name, {})).images
+    assert images is not None
+    package = timm.import_timm()
+    config = package.data.resolve_data_config(package.get_pretrained_cfg(name).to_dict())
+    transform = package.data.create_transform(**config)
+    for size in SIZES:
+        np.testing.assert_allclose(array_of(picture(*size), images, ""), transform(picture(*size)).numpy(), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50", "DenseNet121", "EfficientNetB0", "VGG16"])
+def test_as_keras_applications_does(name: str) -> None:
+    from importlib import import_module
+
+    import keras
+
+    from sweeprof.model_sources import keras_applications
+
+    images = round_trip(keras_applications.inputs(name, {"image_size": 96})).images
+    assert images is not None
+    module: Any = import_module(getattr(keras.applications, name).__module__)
+    resized = np.asarray(picture(300, 260).resize((96, 96), Image.Resampling.BILINEAR), np.float32)
+    wanted = np.asarray(module.preprocess_input(resized[None].copy()))[0].transpose(2, 0, 1)
+    np.testing.assert_allclose(array_of(picture(300, 260), images, ""), wanted, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_as_a_saved_processor_of_transformers_does(tmp_path: Path) -> None:
+    from sweeprof.model_sources import transformers
+
+    package = transformers.import_transformers()
+    config = package.ViTConfig(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, image_size=64)
+    package.ViTForImageClassification(config).save_pretrained(tmp_path)
+    module = __import__("transformers.models.vit.image_processing_pil_vit", fromlist=["ViTImageProcessorPil"])
+    size, mean, std = {"height": 64, "width": 64}, [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]
+    processor = module.ViTImageProcessorPil(size=size, resample=2, image_mean=mean, image_std=std)
+    processor.save_pretrained(tmp_path)
+    saved = round_trip(transformers.inputs(None, str(tmp_path), None, {})).images
+    assert saved == ImagePreprocessing(64, 64, interpolation="bilinear", mean=tuple(mean), std=tuple(std))
+    wanted = np.asarray(processor(picture(300, 260), return_tensors="np")["pixel_values"][0])
+    np.testing.assert_allclose(array_of(picture(300, 260), saved, ""), wanted, atol=1e-5)
+
+
+# Options.
+
+
+def of_pictures(**changes: Any) -> ModelInputs:
+    return ModelInputs({"x": ArraySpec((3, 32, 40))}, **changes)
+
+
+SPECIFIED = ImagePreprocessing(224, 224, 3, 256, "bicubic", mean=(0.1, 0.2, 0.3), std=(0.5,))
+
+
+def test_options_go_before_what_the_source_specifies() -> None:
+    assert preprocessing({}, of_pictures(images=SPECIFIED)) == SPECIFIED
+    changed = preprocessing({"image_size": 112, "mean": 0.5, "interpolation": "nearest"}, of_pictures(images=SPECIFIED))
+    assert changed == ImagePreprocessing(112, 112, 3, 128, "nearest", mean=(0.5,), std=(0.5,))
+    assert preprocessing({"crop": 0.875}, of_pictures(images=SPECIFIED)).resize == 256
+    assert preprocessing({}, of_pictures()) == ImagePreprocessing(32, 40)
+    assert preprocessing({"channels": 1}, None) == ImagePreprocessing(0, 0, 1)
+
+
+def test_what_does_not_fit_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"dataset.mean: \[0.1, 0.2, 0.3\] has 3 numbers, and the images 1 channels"):
+        preprocessing({"channels": 1}, of_pictures(images=SPECIFIED))
+    with pytest.raises(
+        UserError, match=r"dataset\.mean: None is missing: it adds borders; set dataset.mean and dataset.std"
+    ):
+        preprocessing({}, of_pictures(no_images="it adds borders"))
+    with pytest.raises(UserError, match=r"dataset\.crop: 0.5 needs dataset.image_size"):
+        preprocessing({"crop": 0.5}, None)
+    with pytest.raises(
+        DatasetError, match=r"a.png is resized to \(32, 32\), which is smaller than the crop \(64, 64\)"
+    ):
+        array_of(picture(64, 64), ImagePreprocessing(64, 64, 3, 32), "a.png")
+
+
+def test_grey_and_colours_and_their_order() -> None:
+    colours = array_of(picture(8, 8), ImagePreprocessing(0, 0), "")
+    np.testing.assert_array_equal(array_of(picture(8, 8), ImagePreprocessing(0, 0, order="bgr"), ""), colours[::-1])
+    grey = array_of(picture(8, 8), ImagePreprocessing(0, 0, 1), "")
+    wanted = np.asarray(picture(8, 8).convert("L"), np.float32) / np.float32(255)
+    np.testing.assert_array_equal(grey, wanted[None])
+
+
+def test_pictures_of_16_bits_have_values_from_0_to_1(tmp_path: Path) -> None:
+    greys = np.random.default_rng(0).integers(0, 65536, (6, 8), np.uint16)
+    (tmp_path / "a").mkdir()
+    for name in ("1.png", "2.tif", "3.ppm"):
+        Image.fromarray(greys).save(tmp_path / "a" / name)
+    for channels in (1, 3):
+        images = Images(path=str(tmp_path), channels=channels)
+        for record in images.records("test"):
+            values = images.decoded(record).inputs
+            assert values.shape == (channels, 6, 8)
+            np.testing.assert_allclose(values, np.broadcast_to(greys / 65535, values.shape), atol=1e-6)
+    larger = array_of(Image.fromarray(greys), ImagePreprocessing(30, 30, interpolation="bicubic"), "")
+    assert (larger.min(), larger.max()) == (0, 1)
+    for dtype, kind in ((np.int32, "32-bit integers"), (np.float32, "floating-point numbers")):
+        with pytest.raises(DatasetError, match=f"a.tif is a picture of {kind}, whose range is unknown"):
+            array_of(Image.fromarray(greys.astype(dtype)), ImagePreprocessing(0, 0), "a.tif")
+
+
+def test_the_size_of_the_models_inputs_applies_to_pictures(tmp_path: Path) -> None:
+    (tmp_path / "p" / "a").mkdir(parents=True)
+    picture(300, 260).save(tmp_path / "p" / "a" / "1.png")
+    node = json.loads(json.dumps(of_pictures(pass_as="positional").to_dict()))
+    source = Images(path=str(tmp_path / "p"), model_inputs=node, cache=str(tmp_path / "cache"))
+    source.prepare("test")
+    assert source.split("test").inputs.shape == (1, 3, 32, 40)

@@ -1,4 +1,4 @@
-"""The time of a step and of its phases, and the rates that it achieves, from timings whose every figure can be told by heart."""
+"""The time of a step, of its phases and of a generation, and their rates, from timings whose every figure can be told by heart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from sweeprof.measuring.inputs import Workload
 from sweeprof.measuring.timing import InterleavedRun, Timing
-from sweeprof.metrics import latency
+from sweeprof.metrics import generation, latency
 from sweeprof.metrics.latency import NOT_TRAINED, forwards_per_s, ops_to_flops, over_rounds, times_realtime
 from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics
 from sweeprof.metrics.select import metric_set, select
@@ -19,6 +19,7 @@ from sweeprof.passes.quality import Quality
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Training
+from sweeprof.results.observations import Generation, TokenTimes
 from sweeprof.results.record import Warning
 
 FORWARD, BACKWARD, UPDATE = (1.0, 3.0, 2.0), (4.0, 6.0, 5.0), (0.5, 0.25, 0.25)
@@ -42,12 +43,19 @@ TRACED = Timing(4.0, 3, 1, (0.5,), compiles=True, trace_s=1.5)
 IN_PART = Timing(1.0, 3, 1, (3.0,), phases={"forward": (1.0,), "backward": (2.0,)}, compiles=True)
 
 
+TOKENS = ((4.0, 2.0, 1.0, 1.5), (6.0, 3.0, 0.5, 0.25), (5.0, 2.5, 2.0, 1.0))
+"""To the first token, the first gap, and two further gaps."""
+TIMES = TokenTimes(8, 4, TOKENS, 640)
+GENERATED = Timing(100.0, 3, 1, (9.0, 10.0, 11.0), generation=TIMES)
+COUNTS = Generation(2, 1000, 2000, 300, 600, 9, 500, 100)
+
+
 def layers(flops: int | None = 100, **uncovered: int) -> LayerTable:
     return LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 50, flops=flops),), uncovered)
 
 
 def value(metric: Metric, *timings: Timing, **further: Any) -> Estimate | Missing:
-    known = {"layers": layers(), "training": STEP, "peaks": PEAKS, **further}
+    known = {"layers": layers(), "training": STEP, "peaks": PEAKS, "generation": COUNTS, "batch_size": 2, **further}
     found: Estimate | Missing = metric({"timing": timings, **known})
     return found
 
@@ -66,7 +74,6 @@ def number(metric: Metric, *timings: Timing, **further: Any) -> float:
     ("timing", "metric", "seconds"),
     [
         (INFERRED, latency.forward, 0.5),
-        (INFERRED, latency.per_sample, 0.125),
         (INFERRED, latency.first_step, 4.0),
         (INFERRED, latency.throughput, 8.0),
         (TRAINED, latency.forward, 2.0),
@@ -78,9 +85,7 @@ def number(metric: Metric, *timings: Timing, **further: Any) -> float:
         (TRAINED, latency.compile, 100.0 - 7.25),
         (TRACED, latency.trace, 1.5),
         (TRACED, latency.compile, 4.0 - 1.5 - 0.5),  # tracing is no part of compiling
-        (TRACED, latency.first_step, 4.0),
         (IN_PART, latency.backward, 2.0),
-        (IN_PART, latency.iteration, 3.0),
         (MOVED, latency.h2d, 0.125),
         (MOVED, latency.d2h, 1.0),
         (MOVED, latency.total, 0.125 + 0.5 + 1.0),
@@ -92,6 +97,17 @@ def number(metric: Metric, *timings: Timing, **further: Any) -> float:
         (SHORT_STEP, latency.backward_flops_per_s, 160.0),
         (SHORT_STEP, latency.flops_per_s_train, (80 + 160) / 2.0),
         (SHORT_STEP, latency.mfu_train, 0.12),
+        (GENERATED, generation.time_to_first_token, 5.0),
+        (GENERATED, generation.first_gap, 2.5),
+        (GENERATED, generation.time_per_token, statistics.median([1.25, 0.375, 1.5])),
+        (GENERATED, generation.latency, 10.0),
+        (GENERATED, generation.prefill_throughput, 4 * 8 / 5.0),
+        (GENERATED, generation.decode_throughput, 4 * 3 / 4.5),  # three tokens of each sequence in 4.5, 3.75 and 5.5 s
+        (GENERATED, generation.mfu_prefill, 2000 / 5.0 / 1000),
+        (GENERATED, generation.mbu_decode, (500 + 100) / 1.25 / 100),
+        (GENERATED, generation.macs_prefill, 1000),
+        (GENERATED, generation.macs_decode, 150),
+        (GENERATED, generation.kv_cache_bytes, 640),
     ],
 )
 def test_figures_by_hand(timing: Timing, metric: Metric, seconds: float) -> None:
@@ -108,23 +124,14 @@ ONE_PROGRAM = Missing("the step is one program, and what its update adds is less
     [
         (latency.backward, [INFERRED], NOT_TRAINED),
         (latency.update, [INFERRED], NOT_TRAINED),
-        (latency.iteration, [INFERRED], NOT_TRAINED),
         (latency.backward_flops_per_s, [INFERRED], NOT_TRAINED),
-        (latency.flops_per_s_train, [INFERRED], NOT_TRAINED),
-        (latency.mfu_train, [INFERRED], NOT_TRAINED),
         (latency.compile, [INFERRED], Missing("this backend does not compile")),
-        (
-            latency.compile,
-            [Timing(0.5, 3, 1, (1.0,), compiles=True)],
-            Missing("a first step took no longer than later ones"),
-        ),
+        (latency.compile, [replace(TRACED, first_step_s=0.5)], Missing("a first step took no longer than later ones")),
         (latency.trace, [INFERRED], NO_TRACE),
-        (latency.trace, [Timing.from_dict({**INFERRED.to_dict(), "trace_s": None})], NO_TRACE),
         (latency.trace, [TRACED, INFERRED], NO_TRACE),
         (latency.update, [IN_PART], ONE_PROGRAM),
         (latency.update, [TRAINED, IN_PART], ONE_PROGRAM),
         (latency.h2d, [INFERRED], ON_HOST),
-        (latency.d2h, [INFERRED], ON_HOST),
         (latency.total, [INFERRED], ON_HOST),
         (latency.device, [ON_DEVICE, replace(INFERRED, device_reason="it waits")], Missing("it waits")),
         (latency.device_share, [INFERRED], Missing("an earlier version of sweeprof has not measured it")),
@@ -284,3 +291,98 @@ def test_the_metric_of_real_time_has_options() -> None:
     options = {"sampling_rate": 8000, "hop": 80, "frame": 200}
     found = latency.realtime_factor({"timing": (timing,)}, **options)
     assert found.value == pytest.approx(1 / (0.002 * ((8000 - 200) / 80 + 1)))
+
+
+# Generations
+
+
+def test_the_rate_counts_all_sequences_that_are_returned() -> None:
+    of_three = replace(GENERATED, generation=replace(TIMES, sequences_per_prompt=3))
+    assert number(generation.decode_throughput, of_three) == pytest.approx(2 * 3 * 3 / 4.5)
+
+
+def test_an_incomplete_count_is_a_lower_bound() -> None:
+    uncovered = replace(COUNTS, uncovered={"mine": 1})
+    assert estimate(generation.macs_decode, GENERATED, generation=uncovered).estimator == "lower bound"
+
+
+def test_the_detail_is_that_of_all_gaps_after_the_first() -> None:
+    found = estimate(generation.time_per_token, GENERATED)
+    gaps = [1.0, 1.5, 0.5, 0.25, 2.0, 1.0]
+    assert (found.detail["n"], found.detail["min"], found.detail["max"]) == (6, 0.25, 2.0)
+    assert found.detail["mean"] == pytest.approx(statistics.mean(gaps))
+    assert found.detail["std"] == pytest.approx(statistics.stdev(gaps))
+    assert (found.detail["p90"], found.detail["p99"]) == ("n<29", "n<299")
+
+
+def test_percentiles_need_enough_gaps() -> None:
+    gaps = [float(n) for n in range(1, 101)]
+    timing = Timing(1.0, 0, 1, (1.0,), generation=TokenTimes(8, 102, ((9.0, 77.0, *gaps),)))
+    assert number(generation.time_per_token_p90, timing) == pytest.approx(90.1)
+    assert number(generation.time_per_token_p95, timing) == pytest.approx(95.05)
+    found = value(generation.time_per_token_p99, timing)
+    assert isinstance(found, Missing)
+    assert found.reason.startswith("n<299: a round has 100 gaps;")
+    assert estimate(generation.time_per_token, timing).detail["p90"] == pytest.approx(90.1)
+
+
+def test_a_sample_of_several_generations() -> None:
+    timing = Timing(1.0, 0, 2, (8.0,), generation=TokenTimes(8, 4, TOKENS[:2]))
+    assert number(generation.time_to_first_token, timing) == pytest.approx(5.0)
+    assert number(generation.time_per_token, timing) == pytest.approx(statistics.median([1.0, 1.5, 0.5, 0.25]))
+    assert number(generation.decode_throughput, timing) == pytest.approx(2 * 3 / 4.125)
+
+
+def test_pairs_of_generations_are_of_the_same_times() -> None:
+    base = interleaved(GENERATED.samples, (0, 1, 2), generation=TIMES)
+    twice = replace(TIMES, seconds=tuple(tuple(2 * s for s in tokens) for tokens in TOKENS))
+    own = interleaved(GENERATED.samples, (0, 1, 2), base, generation=twice)
+    assert estimate(generation.time_to_first_token, own).paired == pytest.approx((10.0,))
+
+
+@pytest.mark.parametrize("name", [n for n in metric_set("generation") if str(n).startswith("generation/")])
+def test_another_mode_has_none(name: str) -> None:
+    assert value(builtin_metrics()[name], INFERRED) == generation.NOT_GENERATED
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [latency.forward, latency.per_sample, latency.iteration, latency.backward, latency.flops_per_s, latency.realtime_factor],
+)  # fmt: skip
+def test_a_generation_is_no_forward_and_no_training_step(metric: Metric) -> None:
+    assert value(metric, GENERATED, layers=None) == latency.GENERATED
+
+
+def test_a_prompt_that_is_not_text_has_no_tokens() -> None:
+    timing = Timing(1.0, 0, 1, (9.0,), generation=TokenTimes(None, 4, TOKENS[:1]))
+    assert value(generation.prefill_throughput, timing) == Missing("the prompt is not text: it has no tokens")
+    assert number(generation.time_to_first_token, timing) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("new_tokens", "metric", "least"),
+    [
+        (1, generation.first_gap, 2),
+        (2, generation.time_per_token, 3),
+        (2, generation.mbu_decode, 3),
+    ],
+)
+def test_too_few_tokens(new_tokens: int, metric: Metric, least: int) -> None:
+    timing = Timing(1.0, 0, 1, (9.0,), generation=TokenTimes(8, new_tokens, (TOKENS[0][:new_tokens],)))
+    assert value(metric, timing) == Missing(f"generation.new_tokens={new_tokens}: this needs at least {least}")
+    assert number(generation.time_to_first_token, timing) == pytest.approx(4.0)
+
+
+def test_steps_that_make_several_tokens() -> None:
+    timing = Timing(1.0, 0, 1, (9.0,), generation=TokenTimes(8, 7, TOKENS[:1]))
+    found = value(generation.time_per_token, timing)
+    assert isinstance(found, Missing)
+    assert found.reason.startswith("7 tokens were generated in 4 steps")
+    assert number(generation.latency, timing) == pytest.approx(9.0)
+
+
+def test_a_cache_and_bytes_that_are_not_known() -> None:
+    timing = Timing(1.0, 0, 1, (9.0,), generation=TokenTimes(8, 4, TOKENS[:1], None, "there is no cache"))
+    assert value(generation.kv_cache_bytes, timing) == Missing("there is no cache")
+    experts = Generation(2, 1000, 2000, 300, 600, 9, None, 100, "a mixture of experts")
+    assert value(generation.mbu_decode, GENERATED, generation=experts) == Missing("a mixture of experts")

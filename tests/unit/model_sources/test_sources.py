@@ -31,7 +31,7 @@ def torch_outputs(model: Any, described: ModelInputs) -> Any:
     import torch
 
     with torch.no_grad():
-        return call(described).map(torch.from_numpy).call(model.eval())
+        return call(described).map(torch.from_numpy).call(model)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_timm(name: str, sizes: dict[str, int], shape: tuple[int, ...]) -> None:
     assert described.inputs == {"x": ArraySpec(shape)}
     assert (described.pass_as, described.channel_axis, described.unit) == ("positional", 1, "images")
     assert described.targets == ArraySpec((), "int64", high=7)
-    assert torch_outputs(timm.build(name, sizes, {"num_classes": 7}), described).shape == (2, 7)
+    assert torch_outputs(timm.build(name, sizes, {"num_classes": 7}).eval(), described).shape == (2, 7)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,13 @@ def test_torchvision(name: str, sizes: dict[str, int], shape: tuple[int, ...]) -
     described = torchvision.inputs(name, sizes)
     assert described.inputs == {"x": ArraySpec(shape)}
     if sizes:
-        assert torch_outputs(torchvision.build(name), described).shape[0] == 2
+        assert torch_outputs(torchvision.build(name).eval(), described).shape[0] == 2
 
 
 TINY = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 37}
 LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
 WHISPER = {"d_model": 32, **LAYERS}
-SPEECHT5 = {"hidden_size": 32, **LAYERS}
 CLIP = {"text_config": TINY, "vision_config": TINY}
-SPEECH_SIZES = {"audio_samples": 4000, "decoder_length": 4}
 ARCHITECTURES = [
     ("bert", "text-classification", TINY, {}, ["input_ids", "attention_mask"], "logits", (2, 2)),
     ("gpt2", "text-generation", {"n_layer": 1, "n_embd": 32, "n_head": 2}, {"sequence_length": 9}, None, "logits", (2, 9, 50257)),
@@ -79,8 +77,6 @@ ARCHITECTURES = [
     ("vit", "image-classification", TINY, {}, ["pixel_values"], "logits", (2, 2)),
     ("wav2vec2", "speech-to-characters", TINY, {"audio_samples": 4000}, ["input_values"], "logits", (2, 12, 32)),
     ("whisper", "speech-to-text", WHISPER, {"decoder_length": 4}, ["input_features", "decoder_input_ids"], "logits", (2, 4, 51865)),
-    ("deit", "image-classification", TINY, {}, ["pixel_values"], "logits", (2, 2)),
-    ("speecht5", "speech-to-text", SPEECHT5, SPEECH_SIZES, ["input_values", "decoder_input_ids"], "logits", (2, 4, 81)),
     ("clip", None, CLIP, {}, ["input_ids", "pixel_values", "attention_mask"], "logits_per_image", (2, 2)),
 ]  # fmt: skip
 
@@ -92,7 +88,7 @@ def test_transformers(case: Any) -> None:
     assert list(described.inputs) == (names or list(described.inputs))
     assert {name: described.sizes[name] for name in sizes} == sizes
     model = transformers.build(architecture, None, task, config)
-    assert torch_outputs(model, described)[output].shape == shape
+    assert torch_outputs(model.eval(), described)[output].shape == shape
 
 
 @pytest.mark.parametrize("name", ["net.h5", "net.hdf5", "net"])
@@ -132,10 +128,7 @@ def test_every_task_of_transformers_pipelines_is_known() -> None:
     ("architecture", "task", "config", "kind"),
     [
         ("wav2vec2", "automatic-speech-recognition", TINY, "Wav2Vec2ForCTC"),
-        ("whisper", "automatic-speech-recognition", WHISPER, "WhisperForConditionalGeneration"),
         ("bert", "sentiment-analysis", TINY, "BertForSequenceClassification"),
-        ("bert", "ner", TINY, "BertForTokenClassification"),
-        ("t5", "summarization", {"num_layers": 1, "d_model": 32}, "T5ForConditionalGeneration"),
         ("t5", "translation_en_to_fr", {"num_layers": 1, "d_model": 32}, "T5ForConditionalGeneration"),
         ("vit", "image-feature-extraction", TINY, "ViTModel"),
     ],
@@ -143,13 +136,6 @@ def test_every_task_of_transformers_pipelines_is_known() -> None:
 def test_tasks_by_the_names_of_pipelines(architecture: str, task: str, config: dict[str, Any], kind: str) -> None:
     assert type(transformers.build(architecture, None, task, config)).__name__ == kind
     assert transformers.inputs(architecture, None, task, {}, config).inputs
-
-
-def test_a_mistake_in_the_name_of_a_task() -> None:
-    with pytest.raises(UserError, match="Did you mean 'automatic-speech-recognition'"):
-        transformers.build("wav2vec2", None, "automatic-speach-recognition", TINY)
-    with pytest.raises(UserError, match=r"is not a task of wav2vec2, which has .*Did you mean 'audio-classification'"):
-        transformers.build("wav2vec2", None, "image-classification", TINY)
 
 
 def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
@@ -163,7 +149,7 @@ def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
     loaded = transformers.build(None, str(tmp_path), None, dtype="bfloat16")
     assert type(loaded).__name__ == "BertForSequenceClassification"
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
-    before, after = torch_outputs(made, described).logits, torch_outputs(loaded.float(), described).logits
+    before, after = torch_outputs(made.eval(), described).logits, torch_outputs(loaded.float().eval(), described).logits
     torch.testing.assert_close(before, after, rtol=0.05, atol=0.05)
 
 
@@ -260,7 +246,7 @@ def test_an_exported_program(tmp_path: Path) -> None:
     described = file.inputs(path, {})
     assert list(described.inputs.values()) == [ArraySpec((5,)), ArraySpec((5,), "bool", low=1)]
     assert described.batch_size == 2
-    assert torch_outputs(_Evaluated(file.torch_module(path)), described).shape == (2, 5)
+    assert torch_outputs(file.torch_module(path), described).shape == (2, 5)
 
 
 def test_an_exported_program_whose_sizes_are_open(tmp_path: Path) -> None:
@@ -275,18 +261,7 @@ def test_an_exported_program_whose_sizes_are_open(tmp_path: Path) -> None:
     as_exported, longer = file.inputs(path, {}), file.inputs(path, {"size_1": 9})
     assert list(as_exported.inputs.values()) == [ArraySpec((6,), "int64", high=50)]
     assert (longer.sizes, longer.batch_size) == ({"size_1": 9}, None)
-    assert torch_outputs(_Evaluated(file.torch_module(path)), longer).shape == (2, 9, 3)
-
-
-class _Evaluated:
-    """A model that is in inference mode already."""
-
-    def __init__(self, model: Any) -> None:
-        assert not any(module.training for module in model.modules())
-        self._model = model
-
-    def eval(self) -> Any:
-        return self._model
+    assert torch_outputs(file.torch_module(path), longer).shape == (2, 9, 3)
 
 
 def test_a_keras_model(tmp_path: Path) -> None:
@@ -313,7 +288,6 @@ def test_ids_of_a_keras_model_are_below_the_rows_of_its_embedding(tmp_path: Path
     "name",
     [
         "MobileNetV2",
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("EfficientNetB1", "NASNetMobile")),
         pytest.param("InceptionV3", marks=pytest.mark.slow),
     ],
 )
@@ -337,9 +311,9 @@ def test_keras_applications_are_made_for_the_size_that_is_described(name: str) -
         (lambda: transformers.inputs(None, "/nowhere", None, {}), "model.path: '/nowhere' is not a saved model"),
         (lambda: transformers.inputs("bert", None, "text-clasification", {}), "Did you mean 'text-classification'"),
         (lambda: transformers.inputs("bert", None, "image-classification", {}), "is not a task of bert, which has feature-ex"),
+        (lambda: transformers.inputs("bert", None, None, {}, dtype="bf16"), "'bf16' is not .* Did you mean 'bfloat16'"),
         (lambda: transformers.inputs("bert", None, None, {}, {"num_layer": 3}), "model.config.num_layer: 3 is given to a key"),
         (lambda: transformers.inputs("bert", None, None, {"sequence_length": 1024}), r"1024 is above .*position_embeddings=512"),
-        (lambda: transformers.inputs("bert", None, None, {}, dtype="bf16"), "'bf16' is not .* Did you mean 'bfloat16'"),
         (lambda: transformers.inputs("bert", None, None, {}, attn_implementation="sdap"), "'sdap' .* Did you mean 'sdpa'"),
         (lambda: transformers.inputs("bert", None, None, {}, TINY, {"add_poling_layer": 1}), "Did you mean 'add_pooling_layer'"),
         (lambda: keras_applications.inputs("MobileNetV2", {}, {"clases": 3}), r"model.arguments.clases: .* Did you mean 'classes'"),
@@ -392,16 +366,6 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"needs the package transformers: pip install 'sweeprof\[transformers\]'"):
         transformers.inputs("bert", None, None, {})
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(UserError, match=r"needs the package peft: pip install 'sweeprof\[peft\]'"):
-        transformers.inputs("bert", None, None, {}, TINY, peft={"_target_": "peft.LoraConfig"})
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(
-        UserError, match=r"^model: 'timm' needs the package torchvision: pip install 'sweeprof\[timm\]'\.$"
-    ):
-        timm.inputs("resnet18", {})
 
 
 def test_generated_samples_are_of_the_described_kind() -> None:
@@ -419,8 +383,6 @@ def test_generated_samples_are_of_the_described_kind() -> None:
     assert split.inputs["image"].dtype == np.float16
     assert set(np.unique(split.targets)) == set(range(4))
     assert not split.is_evaluated
-    np.testing.assert_array_equal(auto.split("test").inputs["ids"], split.inputs["ids"])
-    assert (auto.split("train").inputs["ids"] != split.inputs["ids"]).any()
 
 
 def test_a_path_in_python_makes_the_model_that_the_config_makes() -> None:
@@ -478,7 +440,6 @@ def test_a_function_of_ones_own_may_have_any_arguments() -> None:
         ("gpt2", "text-generation", {"prompt_length": 1000, "new_tokens": 26}, {}, "generation.new_tokens: 26 and a prompt of"),
         ("gpt2", "text-generation", {"prompt_length": 1025}, {}, "sequence_length: 1025 is above the longest sequence"),
         ("llama", "text-generation", {"num_beam": 2}, {}, "Did you mean 'generation.num_beams'?"),
-        ("llama", "text-generation", {"new_token": 2}, {}, "Did you mean 'generation.new_tokens'?"),
         ("llama", None, {}, {}, "LlamaModel has no generate"),
         ("bert", "fill-mask", {}, {}, "mode: 'generation' needs a model that generates text, and BertForMaskedLM"),
     ],
