@@ -51,14 +51,6 @@ class Case:
     def model(self) -> str:
         return self.models[0]
 
-    @property
-    def macs(self) -> int:
-        return FIGURES[self.model].macs
-
-    @property
-    def params(self) -> int:
-        return FIGURES[self.model].params
-
 
 _TRACED_ONCE = "mode={}: the source lines run once, when the graph is traced; backend.mode=eager runs them"
 _NO_LAYERS = "not supported upstream: a compiled XLA program has no layers; mode=function has the same model with them"

@@ -42,12 +42,12 @@ BATCH = 3
 
 @batches
 def test_analysis(backend: str, batch: int) -> None:
-    case = BACKENDS[backend]
+    figures = FIGURES[BACKENDS[backend].model]
     data = pass_data(backend, f"analysis-{batch}", "LayerTable")
     table = LayerTable.from_dict(data)
     assert json.loads(json.dumps(table.to_dict())) == data
-    assert (table.macs, table.params, table.trainable) == (batch * case.macs, case.params, case.params)
-    assert table.params_bytes == 4 * case.params
+    assert (table.macs, table.params, table.trainable) == (batch * figures.macs, figures.params, figures.params)
+    assert table.params_bytes == 4 * figures.params
     assert (table.uncovered, table.method) == ({}, "shapes")
     assert table.rows[0].path == ROOT
     assert [r.depth for r in table.rows if r.path == ROOT] == [0]

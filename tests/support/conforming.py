@@ -25,23 +25,17 @@ def task(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str,
     return function
 
 
-def observed(config: Mapping[str, Any], pass_name: Any) -> Any:
-    from dataclasses import asdict
-
-    from sweeprof.profiling.profiler import Profiler
-
-    profiler = Profiler.from_config(config)
-    seen = profiler.run(pass_name)
-    data = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
-    return {"type": type(seen).__name__, "data": data, "costs": profiler.session.costs}
-
-
 @task
 def run_pass(question: Mapping[str, Any]) -> Any:
+    from dataclasses import asdict
+
     from sweeprof.plan.plan import environment
+    from sweeprof.profiling.profiler import Profiler
 
     os.environ.update(environment(question["config"], question["pass"]))  # a sweep has a fork server for each
-    return observed(question["config"], question["pass"])
+    seen: Any = Profiler.from_config(question["config"]).run(question["pass"])
+    data = seen.to_dict() if hasattr(seen, "to_dict") else asdict(seen)
+    return {"type": type(seen).__name__, "data": data}
 
 
 @task

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import keras
@@ -13,8 +14,11 @@ import pytest
 from keras import layers, ops
 from keras.src.layers import layer as layers_of_keras
 from keras.src.ops.operation import Operation
+from torch import nn
 
 from sweeprof.backends.keras.counting import count_layers, count_training
+from sweeprof.backends.tensorflow.counting import count_layers as count_with_graphs
+from sweeprof.backends.torch.counting import count_layers as count_torch
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -77,9 +81,7 @@ def test_a_row_for_every_call() -> None:
     assert (hidden.macs, hidden.flops, hidden.ops) == (3 * 32, 2 * 96 + 24 + 24, 2 * 96 + 24)
     assert (hidden.params, hidden.trainable, hidden.params_bytes, hidden.dtypes) == (40, 40, 160, {"float32": 40})
     assert (hidden.input_shapes, hidden.output_shapes) == (((3, 4),), ((3, 8),))
-    assert (hidden.input_dtypes, hidden.output_dtypes) == (("float32",), ("float32",))
-    assert (hidden.input_bytes, hidden.output_bytes, hidden.act_bytes) == (48, 96, 96)
-    assert root.act_bytes == 0
+    assert (hidden.input_bytes, hidden.output_bytes, hidden.act_bytes, root.act_bytes) == (48, 96, 96, 0)
     assert root.subtree == Weights(58, 58, 232, 0, 0, {"float32": 58})
     assert [(o.name, o.calls, o.macs, o.inputs, o.outputs) for o in hidden.operators] == [
         ("keras::matmul", 1, 96, 12, 24),
@@ -109,34 +111,10 @@ def test_a_residual_lives_until_it_is_added() -> None:
     assert table.liveness.peak_bytes == 3 * 1024  # of the first, of the second, and of the one that is being made
 
 
-def toy() -> Any:
-    """The toy network of deeplite-profiler."""
+def test_the_toy_network_of_deeplite_profiler() -> None:
     conv = layers.Conv2D(32, 5, padding="same", activation="relu", name="conv")
-    return sequential((224, 224, 3), conv, layers.MaxPool2D(), layers.Flatten())
-
-
-def of_tflite() -> Any:
-    """The network of deeplite-profiler's TFLite example."""
-    conv = layers.Conv2D(32, 3, padding="same", activation="relu", name="conv")
-    depthwise = layers.DepthwiseConv2D(3, padding="same", name="depthwise")
-    return sequential((32, 32, 3), conv, depthwise, layers.Flatten(), layers.Dense(1, name="dense"))
-
-
-NETWORKS: list[tuple[Callable[[], Any], tuple[int, ...], int, int, dict[str, int]]] = [
-    (toy, (224, 224, 3), 2_432, 120_422_400, {"conv": 224**2 * 32 * 5**2 * 3}),
-    # Parameters without activations; a dense layer has all its inputs, not one size of their shape.
-    (of_tflite, (32, 32, 3), 33_985, 2_424_832 // 2, {"conv": 884_736, "depthwise": 294_912, "dense": 32 * 32 * 32}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("make", "shape", "params", "macs", "products"), NETWORKS)
-def test_networks_as_published(
-    make: Callable[[], Any], shape: tuple[int, ...], params: int, macs: int, products: dict[str, int]
-) -> None:
-    """Counted by hand, as a whole and layer by layer."""
-    table = complete(make(), spec(1, *shape))
-    assert (table.params, table.macs) == (params, macs)
-    assert {row.path: row.macs for row in table.rows if row.macs} == products
+    table = complete(sequential((224, 224, 3), conv, layers.MaxPool2D(), layers.Flatten()), spec(1, 224, 224, 3))
+    assert (table.params, table.macs) == (2_432, 120_422_400)  # 224² · 32 · 5² · 3
 
 
 class Subclassed(keras.Model):  # type: ignore[misc]
@@ -166,7 +144,6 @@ def test_a_subclassed_model_is_built_and_traced() -> None:
         ("inner.bn", "BatchNormalization", 0, 8, 8, 0),
         ("unused", "Dense", -1, 28, 0, 0),
     ]
-    assert rows(table)[ROOT, 0].flops == 2 * 60 + 15
     assert rows(table)["inner", 0].subtree == Weights(28, 28, 112, 8, 32, {"float32": 28})
     assert np.shape(model(np.ones((3, 4), "float32"))) == (3, 5)
     assert complete(model, spec(3, 4)) == table
@@ -502,16 +479,6 @@ def test_the_factors_of_a_kernel_of_low_rank_are_parameters() -> None:
     assert (table.params, table.trainable) == (8 * 4 + 4 + 8 * 2 + 2 * 4 + 60 + 30 + 18, 4 + 16 + 8 + 48)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")  # within Keras, as the next one
-@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize` method")
-def test_quantised_weights_are_parameters() -> None:
-    model = sequential((8,), layers.Dense(4, name="dense"))
-    model.quantize("int8")
-    dense = rows(counted(model, spec(3, 8)))["dense", 0]
-    assert dense.dtypes == {"float32": 4 + 4, "int8": 32}  # biases and scales
-    assert (dense.params, dense.params_bytes, dense.buffers) == (40, 64, 0)
-
-
 # Training: the forward is counted in training mode, the backward is estimated
 
 
@@ -541,3 +508,393 @@ def test_what_cannot_be_trained_says_so() -> None:
     model.trainable = False
     with pytest.raises(Unsupported, match="no parameter requires a gradient"):
         trained(model, 3, 8)
+
+
+# Models of ``keras.applications``: parameters as Keras documents them, products by hand and by the kernels of the layers
+
+
+def mobilenet_v2() -> Iterator[int]:
+    """Table 2 of Sandler et al., 2018: expansion, channels, repeats, stride."""
+    yield 112**2 * 32 * 9 * 3
+    given, side = 32, 112
+    for expansion, made, repeats, stride in (
+        *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
+        *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
+    ):
+        for repeat in range(repeats):
+            inner = given * expansion
+            yield side**2 * given * inner if expansion > 1 else 0
+            side //= stride if repeat == 0 else 1
+            yield side**2 * (9 * inner + inner * made)
+            given = made
+    yield 7**2 * 320 * 1280 + 1280 * 1000
+
+
+def test_mobilenet_v2_by_hand() -> None:
+    """Parameters: the totals that ``model.summary()`` documents, moving statistics among them."""
+    model = keras.applications.MobileNetV2(weights=None)
+    table = complete(model, spec(1, 224, 224, 3))
+    assert (table.params + table.buffers, table.params, table.trainable) == (3_538_984, 3_504_872, 3_504_872)
+    assert table.macs == sum(mobilenet_v2())
+    assert complete(model, spec(7, 224, 224, 3)).macs == 7 * table.macs
+
+
+SMALLER = {
+    "DenseNet121": (64, 8_062_504),
+    "EfficientNetB0": (64, 5_330_571),
+    "ResNet50": (64, 25_636_712),
+    "EfficientNetV2B0": (64, 7_200_312),
+    "MobileNet": (64, 4_253_864),
+    "MobileNetV3Small": (64, 2_554_968),
+    "NASNetMobile": (224, 5_326_716),
+    "Xception": (96, 22_910_480),
+    "ConvNeXtTiny": (64, 28_589_128),
+    "InceptionV3": (96, 23_851_784),
+}
+"""Side of the image, and parameters as documented for 1000 classes."""
+FURTHER = ("EfficientNetV2B0", "MobileNetV3Small", "NASNetMobile", "Xception")
+"""Depthwise convolutions as in MobileNet, at greater depth."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.thorough if name in FURTHER else pytest.mark.slow) for name in SMALLER],
+)
+def test_further_applications(name: str) -> None:
+    """Every product is that of a convolution or a dense layer, by its kernel: an independent sum over the layers."""
+    side, total = SMALLER[name]
+    model = getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3))
+    table = complete(model, spec(1, side, side, 3))
+    assert table.params + table.buffers == total
+    assert table.macs == sum(products(model))
+
+
+def products(model: Any) -> Iterator[int]:
+    """Of the layers of a graph, from the shapes that Keras infers for them."""
+    for operation in model.layers if isinstance(model, keras.Sequential) else model.operations:
+        if isinstance(operation, keras.Model):
+            yield from products(operation)
+        elif isinstance(operation, layers.SeparableConv2D):
+            _, height, width, made = operation.output.shape
+            depthwise = operation.depthwise_kernel.shape
+            yield height * width * (depthwise[0] * depthwise[1] + made) * depthwise[2]
+        elif isinstance(operation, layers.DepthwiseConv2D):
+            yield prod(operation.output.shape[1:]) * operation.kernel.shape[0] * operation.kernel.shape[1]
+        elif isinstance(operation, layers.Conv2D):
+            height, width, given, _ = operation.kernel.shape
+            yield prod(operation.output.shape[1:]) * height * width * given
+        elif isinstance(operation, layers.Dense):
+            yield prod(operation.output.shape[1:]) * operation.kernel.shape[0]
+
+
+# Every kind of layer: nothing of it is unknown, shapes and weights are those of a real forward, and costs those of torch
+
+
+SPACE = (9, 8, 7)
+Arguments = dict[str, Any]
+Shape = tuple[int, ...]
+
+
+def given(shape: Shape, dtype: str = "float32") -> Inputs:
+    return Inputs((TensorSpec(shape, dtype),))
+
+
+def as_real(layer: Any, *shape: int, dtype: str = "float32") -> LayerTable:
+    """The counts of a layer, of which nothing is unknown; shapes, types and weights are those of a real forward."""
+    table = count_layers(layer, given(shape, dtype))
+    assert (table.uncovered, table.method) == ({}, "shapes")
+    assert table.coverage in (None, 1)
+    outputs = keras.tree.flatten(layer(np.ones(shape, dtype)))
+    root = table.rows[0]
+    assert root.output_shapes == tuple(tuple(tensor.shape) for tensor in outputs)
+    assert root.output_dtypes == tuple(keras.backend.standardize_dtype(tensor.dtype) for tensor in outputs)
+    held = [weight for weight in layer.weights if not weight.path.endswith("seed_generator_state")]
+    assert table.params + table.buffers == sum(int(np.prod(weight.shape)) for weight in held)
+    return table
+
+
+# Layers that torch has, too
+
+
+def figures(table: LayerTable) -> tuple[Any, ...]:
+    return table.macs, table.flops, table.ops, table.params, table.buffers
+
+
+def in_torch(module: nn.Module, *shape: int, dtype: str = "float32") -> LayerTable:
+    table = count_torch(module.eval(), given(shape, dtype))
+    assert table.uncovered == {}
+    return table
+
+
+# A layer of 4 channels and the module of torch, by dimensions, of a pattern of names
+IMAGES: list[tuple[str, tuple[Any, ...], Arguments, str, tuple[Any, ...], Arguments]] = [
+    ("Conv#D", (6, 3), {}, "Conv#d", (4, 6, 3), {}),
+    ("Conv#D", (6, 3), {"groups": 2}, "Conv#d", (4, 6, 3), {"groups": 2}),
+    ("Conv#D", (6, 3), {"strides": 2}, "Conv#d", (4, 6, 3), {"stride": 2}),
+    ("Conv#D", (6, 3), {"dilation_rate": 2}, "Conv#d", (4, 6, 3), {"dilation": 2}),
+    ("Conv#DTranspose", (6, 3), {"strides": 2}, "ConvTranspose#d", (4, 6, 3), {"stride": 2}),
+    ("MaxPooling#D", (2,), {}, "MaxPool#d", (2,), {}),
+    ("AveragePooling#D", (3,), {}, "AvgPool#d", (3,), {}),
+    ("AdaptiveAveragePooling#D", (4,), {}, "AdaptiveAvgPool#d", (4,), {}),
+    ("AdaptiveMaxPooling#D", (4,), {}, "AdaptiveMaxPool#d", (4,), {}),
+    ("BatchNormalization", (), {}, "BatchNorm#d", (4,), {}),
+]
+
+
+def without_counter(module: Any) -> Any:
+    """A batch norm without torch's counter of batches, which is one buffer more."""
+    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+        module.num_batches_tracked = None
+    return module
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(("name", "args", "kwargs", "twin", "of_twin", "named"), IMAGES)
+def test_layers_of_images(name: str, args: Any, kwargs: Any, twin: str, of_twin: Any, named: Any, dims: int) -> None:
+    """Channels are last in Keras and first in torch."""
+    layer = getattr(layers, name.replace("#", str(dims)))(*args, **kwargs)
+    module = without_counter(getattr(nn, twin.replace("#", str(dims)))(*of_twin, **named))
+    space = SPACE[:dims]
+    assert figures(as_real(layer, 2, *space, 4)) == figures(in_torch(module, 2, 4, *space))
+
+
+TWINS: list[tuple[Callable[[], Any], Callable[[], Any], int]] = [
+    (lambda: layers.Conv2D(6, 3, activation="relu"), lambda: nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU()), 2),
+    (lambda: layers.Conv2DTranspose(6, 4, 2, "same", use_bias=False),
+     lambda: nn.ConvTranspose2d(4, 6, 4, 2, 1, bias=False), 2),
+    (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), lambda: nn.Conv2d(4, 8, 3, groups=4), 2),
+    (lambda: layers.SeparableConv1D(6, 3, depth_multiplier=2),
+     lambda: nn.Sequential(nn.Conv1d(4, 8, 3, groups=4, bias=False), nn.Conv1d(8, 6, 1)), 1),
+    (lambda: layers.SeparableConv2D(6, 3, depth_multiplier=2),
+     lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=4, bias=False), nn.Conv2d(8, 6, 1)), 2),
+    (lambda: layers.BatchNormalization(center=False, scale=False), lambda: nn.BatchNorm2d(4, affine=False), 2),
+    (lambda: layers.GroupNormalization(2), lambda: nn.GroupNorm(2, 4), 2),
+    (lambda: layers.GroupNormalization(-1), lambda: nn.GroupNorm(4, 4), 2),
+    (lambda: layers.UpSampling2D(2, interpolation="bilinear"), lambda: nn.Upsample(scale_factor=2, mode="bilinear"), 2),
+    (lambda: layers.UpSampling2D(2, interpolation="bicubic"), lambda: nn.Upsample(scale_factor=2, mode="bicubic"), 2),
+    (lambda: layers.PReLU(shared_axes=[1, 2]), lambda: nn.PReLU(4), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layer", "module", "dims"), TWINS)
+def test_further_layers_of_images(layer: Callable[[], Any], module: Callable[[], Any], dims: int) -> None:
+    space = SPACE[:dims]
+    expected = in_torch(without_counter(module()), 2, 4, *space)
+    assert figures(as_real(layer(), 2, *space, 4)) == figures(expected)
+
+
+class First(nn.Module):
+    """Of what a recurrent network returns, the sequence."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Any) -> Any:
+        return self.network(x)[0]
+
+
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class KerasSelfAttention(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = layers.MultiHeadAttention(4, 4)
+
+    def call(self, x: Any) -> Any:
+        return self.attention(x, x)
+
+
+def recurrent(kind: Any, **kwargs: Any) -> nn.Module:
+    return First(kind(8, 16, batch_first=True, **kwargs))
+
+
+OTHERS: list[tuple[Callable[[], Any], Callable[[], nn.Module], Shape]] = [
+    (lambda: layers.Dense(32), lambda: nn.Linear(8, 32), (1, 8)),
+    (lambda: layers.EinsumDense("abc,cd->abd", (None, 5), bias_axes="d"), lambda: nn.Linear(8, 5), (2, 3, 8)),
+    (layers.LayerNormalization, lambda: nn.LayerNorm(8), (2, 3, 8)),
+    (lambda: layers.LayerNormalization(center=False), lambda: nn.LayerNorm(8, bias=False), (2, 3, 8)),
+    (layers.RMSNormalization, lambda: nn.RMSNorm(8), (2, 3, 8)),
+    (lambda: layers.Dropout(0.5), nn.Dropout, (2, 8)),
+    (layers.Flatten, nn.Flatten, (2, 8, 3)),
+    (lambda: layers.LSTM(16, use_bias=False), lambda: recurrent(nn.LSTM, bias=False), (4, 5, 8)),
+    (lambda: layers.GRU(16), lambda: recurrent(nn.GRU), (4, 5, 8)),
+    (lambda: layers.Bidirectional(layers.GRU(16, return_sequences=True)),
+     lambda: recurrent(nn.GRU, bidirectional=True), (4, 5, 8)),
+    (lambda: keras.Sequential([layers.GRU(16, return_sequences=True), layers.GRU(16)]),
+     lambda: recurrent(nn.GRU, num_layers=2), (4, 5, 8)),
+    (KerasSelfAttention, SelfAttention, (2, 5, 16)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layer", "module", "shape"), OTHERS)
+def test_other_layers(layer: Callable[[], Any], module: Callable[[], nn.Module], shape: Shape) -> None:
+    assert figures(as_real(layer(), *shape)) == figures(in_torch(module(), *shape))
+
+
+def test_a_lookup() -> None:
+    table = as_real(layers.Embedding(10, 4), 2, 3, dtype="int64")
+    assert figures(table) == figures(in_torch(nn.Embedding(10, 4), 2, 3, dtype="int64"))
+
+
+ACTIVATIONS: dict[str, nn.Module] = {
+    "relu": nn.ReLU(), "relu6": nn.ReLU6(), "leaky_relu": nn.LeakyReLU(), "elu": nn.ELU(), "celu": nn.CELU(),
+    "selu": nn.SELU(), "gelu": nn.GELU(), "silu": nn.SiLU(), "mish": nn.Mish(), "sigmoid": nn.Sigmoid(),
+    "tanh": nn.Tanh(), "softplus": nn.Softplus(), "softsign": nn.Softsign(), "hard_sigmoid": nn.Hardsigmoid(),
+    "hard_silu": nn.Hardswish(), "hard_tanh": nn.Hardtanh(), "hard_shrink": nn.Hardshrink(),
+    "soft_shrink": nn.Softshrink(), "tanh_shrink": nn.Tanhshrink(), "log_sigmoid": nn.LogSigmoid(),
+    "softmax": nn.Softmax(-1), "log_softmax": nn.LogSoftmax(-1), "glu": nn.GLU(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name: str) -> None:
+    """As an argument of a layer."""
+    dense = in_torch(nn.Sequential(nn.Linear(5, 8), ACTIVATIONS[name]), 3, 5)
+    assert figures(as_real(layers.Dense(8, activation=name), 3, 5)) == figures(dense)
+
+
+@pytest.mark.parametrize(("name", "longer"), [("lenet5", 0), ("mlp", 0), ("digits_resnet", 3 * 32 * 32 * 16 * 4)])
+def test_the_zoo(name: str, longer: int) -> None:
+    """Whole models, and the memory of their activations.
+
+    A forward in Python holds what its variables name until it returns: in torch's residual block one tensor longer than needed.
+    """
+    builders = import_module(f"sweeprof.zoo.{name}")
+    ours = as_real(builders.keras_model(False), 3, 32, 32, 1)
+    theirs = in_torch(builders.torch_model(False), 3, 1, 32, 32)
+    assert figures(ours)[:4] == figures(theirs)[:4]
+    assert ours.liveness is not None
+    assert theirs.liveness is not None
+    assert ours.liveness.input_bytes == theirs.liveness.input_bytes
+    assert ours.liveness.peak_bytes == theirs.liveness.peak_bytes - longer
+
+
+# Multiply-accumulates by hand
+
+
+PRODUCTS: list[tuple[Callable[[], Any], Shape, int]] = [
+    (lambda: layers.Conv1D(6, 3, dilation_rate=2, padding="causal"), (2, 9, 4), 2 * 9 * 6 * (4 * 3)),
+    (lambda: layers.DepthwiseConv2D(3, dilation_rate=2), (2, 9, 9, 4), 2 * 5 * 5 * 4 * (3 * 3)),
+    (lambda: layers.Conv2D(6, (3, 5), (2, 1)), (2, 9, 9, 4), 2 * 6 * 4 * 5 * (4 * 3 * 5)),
+    (lambda: layers.Conv2D(6, 3, 2, "same"), (2, 9, 9, 4), 2 * 6 * 5 * 5 * (4 * 3 * 3)),
+    (lambda: layers.Conv2DTranspose(6, 4, 2, "same"), (2, 8, 8, 4), 2 * 4 * 8 * 8 * (6 * 4 * 4)),  # 49,152
+    (lambda: layers.EinsumDense("abc,cde->abde", (None, 5, 6)), (2, 3, 4), 2 * 3 * 4 * 5 * 6),
+    (lambda: layers.ConvLSTM2D(6, 3), (2, 5, 9, 9, 4), 2 * 5 * 4 * 6 * 7**2 * 3**2 * (4 + 6)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape", "macs"), PRODUCTS)
+def test_products_by_hand(layer: Callable[[], Any], shape: Shape, macs: int) -> None:
+    assert as_real(layer(), *shape).macs == macs
+
+
+SUMS: list[tuple[Callable[[Any], Any], tuple[int, int, int]]] = [
+    (lambda x: ops.einsum("bi,bj->bij", x, x), (0, 128, 128)),
+    (lambda x: ops.outer(x, x), (0, 256, 256)),
+    (lambda x: ops.vdot(x, x), (16, 32, 31)),
+    (lambda x: ops.einsum("bi->b", x), (0, 16, 14)),
+]
+
+
+@pytest.mark.parametrize(("function", "cost"), SUMS, ids=["einsum", "outer", "vdot", "one operand"])
+def test_sums_and_products_by_hand(function: Callable[[Any], Any], cost: Any) -> None:
+    """MACs, FLOPs and operations of 2 samples of 8 numbers."""
+    table = as_real(layers.Lambda(function), 2, 8)
+    assert (table.macs, table.flops, table.ops) == cost
+
+
+# Everything else that Keras has
+
+
+NETWORKS = ("LSTM", "GRU", "SimpleRNN")
+UNROLLED = {"dropout": 0.5, "recurrent_dropout": 0.5, "go_backwards": True, "unroll": True}
+FURTHER_ACTIVATIONS = "exponential linear squareplus sparse_plus sparse_sigmoid sparsemax".split()
+BY_DIMENSIONS: list[tuple[str, Arguments]] = [
+    ("Conv#DTranspose", {"filters": 6, "kernel_size": 3, "strides": 2, "padding": "same"}),
+    ("MaxPooling#D", {"padding": "same"}),
+    ("AveragePooling#D", {"pool_size": 3, "padding": "same"}),
+    ("GlobalMaxPooling#D", {"keepdims": True}),
+    ("GlobalAveragePooling#D", {}),
+    ("ZeroPadding#D", {}),
+    ("Cropping#D", {}),
+    ("SpatialDropout#D", {"rate": 0.5}),
+]
+CASES: list[tuple[str, Arguments, Shape]] = [
+    *((name.replace("#", str(d)), kwargs, (2, *SPACE[:d], 4)) for name, kwargs in BY_DIMENSIONS for d in (1, 2, 3)),
+    ("SeparableConv2D", {"filters": 6, "kernel_size": 3, "padding": "same"}, (2, 9, 8, 4)),
+    ("ConvLSTM2D", {"filters": 3, "kernel_size": 2, "return_sequences": True}, (2, 3, 9, 8, 4)),
+    *((kind, {"units": 6, "return_sequences": True, "return_state": True}, (2, 5, 8)) for kind in NETWORKS),
+    *((kind, {"units": 6, **UNROLLED}, (2, 5, 8)) for kind in NETWORKS),
+    ("GRU", {"units": 6, "reset_after": False, "implementation": 1}, (2, 5, 8)),
+    ("LSTM", {"units": 6, "implementation": 1}, (2, 5, 8)),
+    *((kind, {}, (2, 6, 6, 4)) for kind in ("PReLU", "UnitNormalization", "Identity", "Masking", "LayerNormalization")),
+    ("Softmax", {"axis": [1, 2]}, (2, 6, 6, 4)),
+    ("LayerNormalization", {"axis": [1, 2]}, (2, 6, 6, 4)),
+    ("BatchNormalization", {"axis": 1}, (2, 6, 6, 4)),
+    *((kind, {"rate": 0.5}, (2, 8)) for kind in ("AlphaDropout", "GaussianDropout")),
+    ("GaussianNoise", {"stddev": 0.5}, (2, 8)),
+    ("ActivityRegularization", {"l2": 0.5}, (2, 8)),
+    ("UpSampling2D", {"interpolation": "lanczos3"}, (2, 6, 6, 4)),
+    ("Reshape", {"target_shape": (4, -1)}, (2, 8)),
+    ("Permute", {"dims": (2, 1)}, (2, 8, 3)),
+    ("RepeatVector", {"n": 3}, (2, 8)),
+    ("Rescaling", {"scale": 0.5}, (2, 6, 6, 3)),
+    ("Normalization", {"mean": 0.5, "variance": 2.0}, (2, 6, 6, 3)),
+    ("STFTSpectrogram", {"frame_length": 64, "frame_step": 32, "fft_length": 64}, (2, 400, 1)),
+    *(("Activation", {"activation": name}, (2, 8)) for name in FURTHER_ACTIVATIONS),
+]
+
+
+@pytest.mark.parametrize(("name", "kwargs", "shape"), CASES)
+def test_every_kind_of_layer(name: str, kwargs: Arguments, shape: Shape) -> None:
+    as_real(getattr(layers, name)(**kwargs), *shape)
+
+
+class Paired(keras.Model):  # type: ignore[misc]
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def call(self, x: Any) -> Any:
+        return self.layer([x, ops.tanh(x)])
+
+
+@pytest.mark.parametrize(
+    "name", "Attention AdditiveAttention Add Subtract Multiply Average Maximum Minimum Concatenate Dot".split()
+)
+def test_layers_of_several_tensors(name: str) -> None:
+    arguments = {"axes": 2} if name == "Dot" else {}
+    as_real(Paired(getattr(layers, name)(**arguments)), 2, 5, 8)
+
+
+def test_layers_that_wrap_others() -> None:
+    for mode in ("concat", "sum", "mul", "ave", None):
+        as_real(layers.Bidirectional(layers.GRU(6, return_sequences=True), merge_mode=mode), 2, 5, 8)
+    as_real(layers.SpectralNormalization(layers.Dense(4)), 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("layer", "flops"),
+    [
+        (layers.Resizing(4, 5), 840),
+        (layers.CenterCrop(4, 5), 0),
+        (layers.RandomFlip(), 0),
+        (layers.RandomCrop(4, 4), 0),
+    ],
+)
+def test_image_layers_are_counted_by_the_graph_of_the_framework_or_listed(layer: Any, flops: int) -> None:
+    shape = tuple(layer(np.ones((2, 6, 6, 3), "float32"), training=False).shape)
+    for count, uncovered in ((count_with_graphs, {}), (count_layers, {type(layer).__name__: 1})):
+        table = count(layer, given((2, 6, 6, 3)))
+        assert table.uncovered == uncovered
+        assert table.method.startswith("shapes; as a graph __root__: ")
+        assert table.rows[0].output_shapes == (shape,)
+        assert table.flops == (0 if uncovered else flops)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
-from sweeprof.targets import instantiate
+from sweeprof.targets import builder
 from sweeprof.zoo import digits_resnet, lenet5, mlp
 
 pytest.importorskip("ai_edge_litert")
@@ -345,10 +344,6 @@ def test_the_first_output_is_the_first_that_a_mapping_lists() -> None:
 IMAGES = Inputs((TensorSpec((2, 1, 32, 32)),))
 
 
-def described(target: str, **keywords: Any) -> Any:
-    return partial(instantiate, {"_target_": target, **keywords})
-
-
 def convert(build: Any, folder: Path, quantization: Any = "none", samples: Any = None) -> bytes:
     taken = None if samples is None else lambda _: samples
     with LitertConverter(0, str(folder), taken, quantization).converted(build, IMAGES, 1) as file:
@@ -403,24 +398,24 @@ def test_a_measured_process_has_the_interpreter_and_as_many_threads_as_it_should
     assert others_of_two > 0.1 * (own_of_two + others_of_two)
 
 
-def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_samples_make_another_file_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def made(request: Any, variables: Any) -> None:
-        asked.append(request)
-        file = TfliteFile(str(Path(request["folder"]) / TfliteFile.NAME))
-        Path(file.path).write_bytes(b"content")
-        file.write_facts()
+        asked.append(Path(request["folder"]))
+        (asked[-1] / TfliteFile.NAME).write_bytes(b"content")
+        TfliteFile(str(asked[-1] / TfliteFile.NAME)).write_facts()
 
     monkeypatch.setattr(model_files, "run_child", made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(precision="int8")
+    build, backend = (
+        builder({"_target_": "sweeprof.zoo.mlp.keras_model"}, "tensorflow"),
+        LitertBackend(precision="int8"),
+    )
     backend.expect(IMAGES)
-    backend.ranges_from(lambda limit: Inputs((np.zeros((limit, 1, 32, 32), np.float32),)))
-    assert backend.artifact(build, 1).bytes == len(b"content")
-    assert Path(asked[0]["folder"]).parent == tmp_path / "sweeprof" / "litert"
-    assert asked[0]["signature"] == {"args": [{"shape": [2, 32, 32, 1], "dtype": "float32"}], "kwargs": {}}
-    backend.ranges_from(lambda limit: Inputs((np.ones((limit, 1, 32, 32), np.float32),)))
-    backend.artifact(build, 1)
-    backend.artifact(build, 1)
-    assert len({request["folder"] for request in asked}) == len(asked) == 2
+    for value in (0, 1, 1):
+        samples = np.full((128, 1, 32, 32), value, np.float32)
+        backend.ranges_from(lambda limit, samples=samples: Inputs((samples[:limit],)))
+        assert backend.artifact(build, 1).bytes == len(b"content")
+    assert len(set(asked)) == len(asked) == 2
+    assert asked[0].parent == tmp_path / "sweeprof" / "litert"

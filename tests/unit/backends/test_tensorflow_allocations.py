@@ -6,17 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import sweeprof
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.operators import GraphPositions, LayerProbes, layers_around
 from sweeprof.errors import Unsupported
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.observations import Allocations
@@ -112,36 +109,6 @@ def test_the_usual_allocator_tells_too_little() -> None:
 def test_layers_with_the_names_that_keras_gives_them_have_what_they_allocate(told: Any) -> None:
     widths = dict(zip(("dense", "dense_1", "dense_2"), WIDTHS, strict=True))
     assert told["by layer"] == {ROOT: 0, **{path: 4 * 4096 * width for path, width in widths.items()}}
-
-
-def stacks(model: Any) -> tuple[Callable[[str], tuple[str, ...]], list[str]]:
-    """How allocations are told apart once a graph of the model is made, and the names of its products of matrices."""
-    places = GraphPositions(with_backward=False)
-    probes = LayerProbes(model, ())
-    run = tf.function(model)
-    with probes.attached(places):
-        graph = run.get_concrete_function(tf.TensorSpec((2, 3))).graph
-    return layers_around(probes, places), [each.name for each in graph.get_operations() if each.type == "MatMul"]
-
-
-def test_layers_of_an_operator() -> None:
-    inner = keras.Sequential([keras.layers.Dense(3, name="dense")], name="inner")
-    model = keras.Sequential([inner, keras.layers.Dense(2, name="last_2")], name="net")
-    model.build((None, 3))
-    stack, (first, last) = stacks(model)
-    assert stack(first) == (ROOT, "inner", "inner.dense")
-    assert stack(f"gradient_tape/{last}/MatMul_1") == (ROOT, "last_2")
-    assert stack(f"ConstantFolding/{last.rpartition('/')[0]}/made_up") == (ROOT, "last_2")
-    assert stack("adam/Add") == stack("MatMul") == stack("") == ()
-
-
-def test_layers_whose_names_are_those_that_tensorflow_gives_to_other_calls() -> None:
-    """It numbers name scopes: ``dense`` runs as ``dense_1``, which is another layer."""
-    first, second = keras.layers.Dense(3, name="dense"), keras.layers.Dense(2, name="dense_1")
-    inputs = keras.Input((3,))
-    stack, products = stacks(keras.Model(inputs, second(first(first(inputs)))))
-    assert [stack(name) for name in products] == [(ROOT, "dense"), (ROOT, "dense"), (ROOT, "dense_1")]
-    assert stack(f"gradient_tape/{products[1].rpartition('/')[0]}/ReluGrad") == (ROOT, "dense")
 
 
 if __name__ == "__main__":

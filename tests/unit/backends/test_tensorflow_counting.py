@@ -1,6 +1,6 @@
 """Counts of Keras models on TensorFlow: what calls TensorFlow itself, functions, SavedModels, texts, TensorFlow's own profiler.
 
-The symbolic trace of layers is in test_keras_counting.py, each kind of layer in test_keras_layers.py.
+The symbolic trace of layers is in test_keras_counting.py.
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ def loaded(folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("make", "weights"),
     [
-        (lambda folder: PROJECTION.project, (128, 32, 2 * 160)),
         (lambda folder: loaded(folder).project, (128, 32, 2 * 160)),
         (lambda folder: tf.function(lambda x: x @ KERNEL), (48, 0, 2 * 48)),
         (lambda folder: lambda x: tf.function(lambda y: y @ KERNEL)(x) @ tf.transpose(KERNEL), (48, 0, 2 * 96)),
@@ -275,17 +274,12 @@ def test_a_saved_model_is_counted_in_the_batch_that_it_is_asked_for(tmp_path: Pa
     table = count_layers(signature, Inputs((), {"image": TensorSpec((3, 32, 32, 1))}))
     live = complete(model, 3, 32, 32, 1)
     assert table.uncovered == {}
-    assert (
-        (table.macs, table.flops, table.ops) == (live.macs, live.flops, live.ops) == (3 * 416_520, live.flops, live.ops)
-    )
+    assert (table.macs, table.flops, table.ops) == (3 * 416_520, live.flops, live.ops)
     assert (table.params, table.trainable, table.params_bytes) == (61_706, 61_706, 4 * 61_706)
     layer = count_layers(
         keras.layers.TFSMLayer(str(tmp_path), call_endpoint="serve"), Inputs((TensorSpec((3, 32, 32, 1)),))
     )
     assert (layer.macs, layer.params) == (live.macs, 61_706)
-    own = own_counts(signature, Inputs((), {"image": TensorSpec((3, 32, 32, 1))}))
-    assert own.counts == {}
-    assert "SavedModel" in own.reasons["tfprof"]
 
 
 class _Nested(tf.Module):  # type: ignore[misc]

@@ -1,11 +1,10 @@
-"""Keras models run operator by operator, as a graph and by XLA, called with anything, from files, and left as they were found."""
+"""Keras models run and trained operator by operator, as a graph and by XLA, called with anything, and left as they were found."""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -15,15 +14,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from torch.nn import functional
 
 import sweeprof
 from sweeprof.backends import Precision
 from sweeprof.backends.tensorflow import adapter
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.files import SavedModel
-from sweeprof.backends.tensorflow.model import tensors_in
+from sweeprof.backends.tensorflow.model import EagerTraining, FusedTraining, tensors_in
 from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import Timing
+from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig
 from sweeprof.results.observations import Lines
 from sweeprof.results.record import Protocol
 from sweeprof.zoo.lenet5 import keras_model
@@ -386,24 +388,19 @@ def test_the_callers_random_numbers_stay(has_generator: bool) -> None:
 
 
 DIGITS = np.random.default_rng(0).standard_normal((2, 32, 32, 1), np.float32)
-FILES = ("exported", "saved")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")
     model = keras_model()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras saves with what numpy 2 deprecates
-        model.export(made / "exported", verbose=False)
-        tf.saved_model.save(model, made / "saved")
+    model.export(made / "exported", verbose=False)
     np.save(made / "outputs.npy", model(DIGITS).numpy())
     return made
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_file_is_the_model(name: str, folder: Path) -> None:
-    model = SavedModel(str(folder / name))
+def test_the_file_is_the_model(folder: Path) -> None:
+    model = SavedModel(str(folder / "exported"))
     found = outputs(model, Inputs((np.moveaxis(DIGITS, -1, 1),)), 1)
     np.testing.assert_allclose(np.asarray(found), np.load(folder / "outputs.npy"), atol=1e-5)
     assert sum(math.prod(variable.shape) for variable in model.trainable_variables) == 61_706
@@ -458,3 +455,252 @@ def test_what_is_no_model(name: str, endpoint: str | None, says: str, folder: Pa
     with pytest.raises(UserError) as raised:
         SavedModel(str(folder / name), endpoint)
     assert str(raised.value) == f"model.tensorflow.path: '{folder / name}' {says}"
+
+
+# Training steps: every optimizer and loss, in every mode, against the same steps written out on torch
+
+
+RANDOM = np.random.default_rng(1)
+SAMPLES = RANDOM.standard_normal((8, 4), np.float32)
+CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1])
+KERNELS = [RANDOM.standard_normal(shape, np.float32) for shape in ((4, 5), (5, 3))]
+BIASES = [RANDOM.standard_normal(size, np.float32) for size in (5, 3)]
+
+
+def net() -> Any:
+    model = keras.Sequential([keras.layers.Dense(5, "tanh"), keras.layers.Dense(3)])
+    model.build((None, 4))
+    model.set_weights([KERNELS[0], BIASES[0], KERNELS[1], BIASES[1]])
+    return model
+
+
+def torch_net() -> torch.nn.Sequential:
+    first, last = torch.nn.Linear(4, 5), torch.nn.Linear(5, 3)
+    with torch.no_grad():
+        for layer, kernel, bias in zip((first, last), KERNELS, BIASES, strict=True):
+            layer.weight.copy_(torch.from_numpy(kernel.T))
+            layer.bias.copy_(torch.from_numpy(bias))
+    return torch.nn.Sequential(first, torch.nn.Tanh(), last)
+
+
+def training(model: Any, config: TrainingConfig, targets: Any, mode: Mode, inputs: Any = SAMPLES) -> Any:
+    loaded = TensorflowBackend(mode=mode).load(lambda: model, "cpu", None)
+    return TensorflowBackend(mode=mode).training(loaded, loaded.put(Inputs.of(inputs)), targets, config)
+
+
+def steps(model: Any, config: TrainingConfig, targets: Any = CLASSES, mode: Mode = "eager", count: int = 3) -> None:
+    """So many whole steps."""
+    with training(model, config, targets, mode) as step:
+        for _ in range(count):
+            once(step)
+
+
+def once(step: EagerTraining | FusedTraining) -> None:
+    if isinstance(step, FusedTraining):
+        step.whole()
+    else:
+        step.backward(step.forward())
+        step.update()
+
+
+def loss_in(model: Any, config: TrainingConfig, targets: Any = CLASSES, inputs: Any = SAMPLES) -> float:
+    with training(model, config, targets, "eager", inputs) as step:
+        assert isinstance(step, EagerTraining)
+        return float(step.forward())
+
+
+def assert_equal_weights(model: Any, fitted: Any) -> None:
+    for found, expected in zip(model.get_weights(), fitted.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+ONE_HOT = functional.one_hot(torch.from_numpy(CLASSES), 3).float()
+LOSS_BY_HAND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mean": lambda y: y.sum() / 24,
+    "cross_entropy": lambda y: -(y.exp() / y.exp().sum(1, keepdim=True)).log()[range(8), CLASSES].sum() / 8,
+    "mse": lambda y: ((y - ONE_HOT) ** 2).sum() / 24,
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "mode"),
+    [
+        *((loss, mode) for loss in LOSS_BY_HAND for mode in MODES[:2]),
+        pytest.param("cross_entropy", "xla", marks=pytest.mark.slow),
+    ],
+)
+def test_steps_are_those_of_torch(loss: str, mode: Mode) -> None:
+    model, twin = net(), torch_net()
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.5, momentum=0.9)
+    for _ in range(3):
+        optimizer.zero_grad()
+        LOSS_BY_HAND[loss](twin(torch.from_numpy(SAMPLES))).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    steps(model, TrainingConfig(lambda _: keras.optimizers.SGD(0.5, momentum=0.9), loss), mode=mode)
+    for found, (name, expected) in zip(model.get_weights(), twin.named_parameters(), strict=True):
+        values = expected.detach().numpy()
+        np.testing.assert_allclose(found, values.T if "weight" in name else values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_named_optimizer_takes_its_steps(name: str) -> None:
+    model = net()
+    model.set_weights([np.zeros_like(values) for values in model.get_weights()])  # which the smallest step moves
+    before = model.get_weights()
+    steps(model, TrainingConfig(name, "cross_entropy"), mode="function", count=20)
+    moved = [not np.array_equal(one, other) for one, other in zip(model.get_weights(), before, strict=True)]
+    assert any(moved) == (name != "none")
+    assert all(np.isfinite(values).all() for values in model.get_weights())
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_frozen_layers_stay_and_moving_averages_move(mode: Mode) -> None:
+    """As Keras's own ``fit`` with the same frozen layer leaves them."""
+
+    def built() -> Any:
+        parts = [keras.layers.Dense(5, name="frozen"), keras.layers.BatchNormalization(), keras.layers.Dense(3)]
+        model = keras.Sequential(parts)
+        model.build((None, 4))
+        model.get_layer("frozen").trainable = False
+        return model
+
+    model, fitted = built(), built()
+    fitted.set_weights(model.get_weights())
+    fitted.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    fitted.fit(SAMPLES, CLASSES, batch_size=8, epochs=2, verbose=0, shuffle=False)
+    steps(model, TrainingConfig(lambda _: keras.optimizers.SGD(0.5), "cross_entropy"), mode=mode, count=2)
+    assert_equal_weights(model, fitted)
+
+
+def test_the_model_is_in_training_mode() -> None:
+    dropping = keras.Sequential([keras.layers.Dropout(0.5, seed=0)])
+    with pytest.raises(Unsupported, match="no variable of the model is trainable"):
+        steps(dropping, TrainingConfig())
+    model = keras.Sequential([keras.layers.Dropout(0.5, seed=0), keras.layers.Dense(1, use_bias=False)])
+    model.build((None, 4))
+    model.set_weights([np.ones((4, 1), np.float32)])
+    assert loss_in(model, TrainingConfig(), inputs=np.ones((8, 4), np.float32)) != pytest.approx(4.0)
+
+
+class Labelled(keras.Model):  # type: ignore[misc]
+    """Returns its own loss beside its logits, in one of the usual ways."""
+
+    def __init__(self, pack: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.dense, self.pack = keras.layers.Dense(3), pack
+
+    def call(self, x: Any) -> Any:
+        logits = self.dense(x)
+        return self.pack(tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(CLASSES, logits, True)), logits)
+
+
+PACKS: dict[str, Callable[[Any, Any], Any]] = {
+    "dict": lambda loss, logits: {"logits": logits, "loss": loss},
+    "tuple": lambda loss, logits: (loss, logits),
+    "scalar": lambda loss, logits: loss,
+}
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_the_models_own_loss(pack: str) -> None:
+    model = Labelled(PACKS[pack])
+    found = loss_in(model, TrainingConfig("none", "own"), None)
+    expected = functional.cross_entropy(torch.tensor(model.dense(SAMPLES).numpy()), torch.tensor(CLASSES))
+    assert found == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_a_model_without_a_loss_of_its_own(mode: Mode) -> None:
+    """Also as its reason where a graph is traced, which gives errors another message."""
+    with pytest.raises(Unsupported, match=r"^training\.loss=own: the model returned no loss; give it labels"):
+        steps(Labelled(lambda loss, logits: (logits, loss)), TrainingConfig(loss="own"), None, mode=mode)
+
+
+def test_targets_in_the_forms_that_keras_has() -> None:
+    plain = loss_in(net(), TrainingConfig(loss="cross_entropy"))
+    assert loss_in(net(), TrainingConfig(loss="cross_entropy"), CLASSES[:, None]) == pytest.approx(plain)
+    assert loss_in(net(), TrainingConfig(loss="cross_entropy"), ONE_HOT) == pytest.approx(plain)
+    goal = RANDOM.standard_normal((8, 3), np.float32)
+    assert loss_in(net(), TrainingConfig(loss="mse"), goal) == pytest.approx(
+        ((net()(SAMPLES).numpy() - goal) ** 2).mean(), rel=1e-5
+    )
+
+
+UNFIT = r"targets of shape \(3,\) and the outputs of \(8, 3\) do not belong"
+REFUSED: list[tuple[str, Any, str]] = [
+    *((loss, None, f"training.loss={loss} needs targets, and the data have none") for loss in LOSSES[1:3]),
+    ("mse", np.zeros(3, np.float32), UNFIT),
+    ("cross_entropy", np.zeros(3, int), UNFIT),
+]
+
+
+@pytest.mark.parametrize(("loss", "targets", "says"), REFUSED)
+def test_targets_are_needed_and_never_stretched(loss: str, targets: Any, says: str) -> None:
+    with pytest.raises(Unsupported, match=says):
+        steps(net(), TrainingConfig(loss=loss), targets)
+
+
+def test_ones_own_loss_and_optimizer() -> None:
+    config = TrainingConfig.from_config(
+        {
+            "optimizer": {"_target_": "keras.optimizers.RMSprop", "learning_rate": 0.01},
+            "loss": {"_target_": "keras.losses.SparseCategoricalCrossentropy", "from_logits": True},
+        }
+    )
+    model, fitted = net(), net()
+    fitted.compile(keras.optimizers.RMSprop(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    fitted.fit(SAMPLES, CLASSES, batch_size=8, epochs=3, verbose=0, shuffle=False)
+    steps(model, config, mode="function")
+    assert_equal_weights(model, fitted)
+    assert loss_in(net(), TrainingConfig(loss=lambda outputs, targets: tf.reduce_sum(outputs))) == pytest.approx(
+        float(net()(SAMPLES).numpy().sum()), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_to_train(mode: Mode) -> None:
+    frozen = net()
+    frozen.trainable = False
+    with pytest.raises(Unsupported, match="no variable of the model is trainable"):
+        steps(frozen, TrainingConfig(), mode=mode)
+    with pytest.raises(Unsupported, match=r"^no output depends on a trainable variable"):
+        steps(net(), TrainingConfig(loss=lambda outputs, targets: tf.constant(1.0)), mode=mode)
+
+
+FEW_SAMPLES = Protocol(warmup_steps=1, warmup_s=0, sample_s=0.001, min_samples=7, min_s=0, max_s=20)
+
+
+def timed(mode: Mode, model: Any) -> Timing:
+    data = [(RANDOM.standard_normal((4, 256), np.float32), np.zeros(4, int))]
+    settings: dict[str, Any] = {
+        "mode": "training",
+        "optimizer": "adam",
+        "loss": "cross_entropy",
+        "protocol": FEW_SAMPLES,
+    }
+    found = sweeprof.Profiler(model, data, backend=TensorflowBackend(mode=mode), **settings).run("timing")
+    assert isinstance(found, Timing)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["eager", "function", pytest.param("xla", marks=pytest.mark.slow)])
+def test_phases_of_a_step(mode: Mode) -> None:
+    """Of a wide layer: two products in its forward, twice that in the backward, and Adam's three arrays in the update."""
+    model = keras.Sequential([keras.layers.Dense(1024), keras.layers.Dense(256), keras.layers.Dense(10)])
+    model.build((None, 256))
+    timing = timed(mode, model)
+    for _ in range(2):
+        if "update" in timing.phases:
+            break
+        # while other processes run, the time of a step may vary by more than its update takes
+        timing = timed(mode, model)
+    assert list(timing.phases) == ["forward", "backward", "update"]
+    for phase in timing.phases.values():
+        assert len(phase) == len(timing.samples) == 7
+        assert all(seconds > 0 for seconds in phase)
+    parts = [sum(phases) for phases in zip(*timing.phases.values(), strict=True)]
+    assert parts == pytest.approx(timing.samples, rel=1e-6 if mode != "eager" else 0.2)
+    assert sum(timing.phases["update"]) > 0.05 * sum(timing.samples)  # half a million weights, and a batch of four
+    assert timing.compiles == (mode != "eager")
+    assert (timing.trace_s is None) == (mode == "eager")
+    assert timing.trace_s is None or 0 < timing.trace_s < timing.first_step_s

@@ -163,44 +163,6 @@ def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode
     assert times.probe_s.keys() == dataclasses.asdict(COST).keys()
 
 
-class Branches(keras.Model):  # type: ignore[misc]
-    """Sleeps in two branches that do not depend on each other, in one layer twice, and between its layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = Sleeper(name="left"), Sleeper(2 * NAP, NAP, name="right")
-        self.own, self.last = Naps(1.5 * NAP, NAP), dense("last")
-
-    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        left, right = self.left(inputs["x"]), self.right(inputs["x"])
-        between = napping(inputs["x"] * 2.0, self.own)
-        return {"sum": self.last(self.left(left + right)), "between": self.last(between)}
-
-
-class Differentiable(keras.Model):  # type: ignore[misc]
-    """Its branches get something to differentiate."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.branches = dense("first"), Branches()
-
-    def call(self, x: Any) -> Any:
-        return self.branches({"x": self.first(x)})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_what_a_graph_could_run_in_any_order_is_told_apart(mode: ExecutionMode) -> None:
-    model = Differentiable()
-    own, inner = own_of(timed(model, mode)), model.branches
-    name, left = inner.name, inner.left.naps
-    slept_in = {(f"{name}.left", 0): left, (f"{name}.left", 1): left, (f"{name}.right", 0): inner.right.naps}
-    slept_in[name, 0] = inner.own
-    for key, naps in slept_in.items():
-        assert_slept(own[key], naps)
-    assert {key for key, seconds in own.items() if max(seconds) > NAP / 2} == set(slept_in)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_inference_has_no_backward_and_gives_no_reason_for_that(mode: ExecutionMode) -> None:
     sleeper = Sleeper(name="sleeper")
