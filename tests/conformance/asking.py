@@ -19,7 +19,6 @@ from filelock import FileLock
 
 from support.forked import Sources
 from support.planning import composed_of
-from sweeprof.passes.registry import passes
 from sweeprof.plan.plan import environment, preload
 from sweeprof.results.record import PassName
 
@@ -27,8 +26,8 @@ TESTS = Path(__file__).parents[1]
 GUIDE = TESTS.parent / "docs" / "backends.md"
 BATCHES = (1, 3)
 SHORT = {"warmup_steps": 2, "warmup_s": 0, "sample_s": 0.0001, "min_samples": 5, "min_s": 0.01, "max_s": 5}
-FURTHER: tuple[PassName, ...] = tuple(
-    name for name in passes() if name not in ("analysis", "timing", "memory", "quality", "live")
+FURTHER: tuple[PassName, ...] = (
+    *("training", "own_counts", "artifact", "layer_times", "operators", "allocations", "peaks", "lines"),
 )
 """Passes that ask for a capability which not every backend has."""
 
@@ -54,7 +53,6 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     for batch in BATCHES:
         for name in ("analysis", "quality"):
             yield f"{name}-{batch}", {"task": "run_pass", "pass": name, "config": config_of(case, batch)}
-    yield "timing-1", {"task": "run_pass", "pass": "timing", "config": config_of(case)}
     yield "memory-3", {"task": "run_pass", "pass": "memory", "config": config_of(case, 3)}
     for model in case.models[1:]:
         for name in ("analysis", "quality"):
@@ -62,7 +60,6 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     config = config_of(case, 3)
     for name in FURTHER:
         yield name, {"task": "run_pass", "pass": name, "config": config}
-    yield "again", {"task": "run_pass", "pass": "quality", "config": config}
     training = {"mode": "training", "training": {"optimizer": "adam", "loss": "cross_entropy"}}
     # As many samples as it takes for a phase to be seen on a busy machine, where a small step is all overhead.
     yield "trained", {"task": "run_pass", "pass": "timing", "config": {**config_of(case, 256), **training}}

@@ -94,11 +94,6 @@ def test_frameworks(backend: str, kind: str) -> None:
     assert figures(model, DATA[kind](), backend) == [pytest.approx(ACCURACY), 24]
 
 
-CONVERTED = [(b, Net) for b in ("onnxruntime", "openvino")] + [
-    (b, keras_model) for b in ("onnxruntime", "openvino", "litert")
-]
-
-
 PICTURES, STEPS = RANDOM.integers(0, 256, (8, 3, 6, 6), np.uint8), RANDOM.random((8, 5, 4), np.float32)
 
 
@@ -145,10 +140,12 @@ def test_the_first_output_of_a_mapping_is_evaluated_whatever_its_name(backend: s
 
 @pytest.mark.slow
 @converting
-@pytest.mark.parametrize(("backend", "made"), CONVERTED)
+@pytest.mark.parametrize(
+    ("backend", "made"), [("onnxruntime", Net), ("openvino", keras_model), ("litert", keras_model)]
+)
 def test_converted_models(backend: str, made: Callable[[], Any]) -> None:
-    for kind, data in DATA.items():
-        assert figures(made(), data(), backend) == [pytest.approx(ACCURACY), 24], kind
+    for kind in ("tf.data", "torch's loader", "JAX"):
+        assert figures(made(), DATA[kind](), backend) == [pytest.approx(ACCURACY), 24], kind
 
 
 @pytest.mark.slow

@@ -133,7 +133,6 @@ def refusals() -> Any:
         "frozen": train(lambda: frozen),
         "function": train(lambda: lambda x: x * 2),
         "forward": raised(lambda: outputs(backend, lambda: frozen, Inputs(x.args, forward=lambda m, x: m(x)))),
-        "nothing": raised(lambda: outputs(backend, lambda: lambda x: None, x)),
     }
     keras.backend.backend = lambda: "tensorflow"
     return {**said, "elsewhere": raised(lambda: backend.load(lambda: frozen, "cpu", None))}
@@ -330,7 +329,6 @@ def test_a_batch_norm_that_learns_is_in_training_mode(seen: Any) -> None:
         ("frozen", "Unsupported: no parameter requires a gradient"),
         ("function", "Unsupported: a plain function has no parameters to train"),
         ("forward", "Unsupported: on JAX a step is a call of the model"),
-        ("nothing", "Unsupported: the model returned a NoneType without a tensor"),
         ("elsewhere", "Unsupported: Keras runs on tensorflow in this process; set KERAS_BACKEND=jax"),
     ],
 )

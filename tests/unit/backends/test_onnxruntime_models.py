@@ -42,7 +42,7 @@ class Transformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, activation="gelu")
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(32, 10)
 
     def forward(self, x: torch.Tensor) -> Any:

@@ -74,9 +74,6 @@ def test_fewer_bits(precision: Any, tolerance: float, bytes_per_weight: int, cac
     wanted = expected(build)
     found = outputs(runner, build)
     assert 0 < np.abs(found - wanted).max() < tolerance
-    for one in (plain, runner):
-        one.expect(Inputs((IMAGES,)))
-    assert runner.artifact(build, 1).bytes < plain.artifact(build, 1).bytes
     tables = [one.analyze(build, Inputs((IMAGES,)), 1, DEFAULTS) for one in (plain, runner)]
     assert [table.macs for table in tables] == [6 * 416_520] * 2
     assert [table.params for table in tables] == [61_706] * 2

@@ -81,7 +81,7 @@ def test_a_pipeline_of_tensorflow_in_batches_has_them_too(
     kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
-    source = {**kinds["tensorflow"]["dataset.source"], "batch": 5}  # type: ignore[dict-item]
+    source: dict[str, Any] = {**kinds["tensorflow"]["dataset.source"], "batch": 5}  # type: ignore[dict-item]
     split = read(TensorflowDataset(source=source, batched=True, limit=20))
     wanted = np.load(source["path"])
     np.testing.assert_array_equal(split.inputs, wanted["x_test"][:20])

@@ -208,15 +208,6 @@ def test_a_forward_for_real_gives_the_same() -> None:
     assert ours == PEERS["lenet5"]
 
 
-NAMES = [name for name, value in vars(compat).items() if isinstance(value, Metric)]
-
-
-def test_every_convention_is_in_the_golden_file() -> None:
-    assert set(PEERS["lenet5"]) == set(NAMES)
-    assert set(PEERS) == set(MODELS)
-    assert all(name in PEERS for name, _ in DIFFERENT)
-
-
 def test_names_of_operators_are_those_of_the_count() -> None:
     from sweeprof.backends.torch.costs import COSTS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +115,6 @@ def test_files_and_folders_of_keras_and_tensorflow(name: str, tmp_path: Path) ->
 def test_a_folder_without_a_saved_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.path: .* is a folder without a saved_model\.pb"):
         file.inputs(str(tmp_path), {})
-
-
-def test_every_task_of_transformers_pipelines_is_known() -> None:
-    transformers.import_transformers()
-    pipelines = import_module("transformers.pipelines")
-    assert {*pipelines.SUPPORTED_TASKS, *pipelines.TASK_ALIASES} <= set(transformers.TASKS)
 
 
 @pytest.mark.parametrize(
