@@ -75,14 +75,6 @@ def test_the_readme_is_short_and_its_pictures_are_small() -> None:
     assert 0 < sum(picture.stat().st_size for picture in pictures) < 300_000
 
 
-def test_the_readme_names_where_vulnerabilities_are_reported() -> None:
-    assert "(SECURITY.md)" in README.read_text(encoding="utf-8")
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert headings[:4] == ["Code by design", "Data", "Other users of the same machine", "What leaves the machine"]
-    assert headings[4:] == ["Reporting a vulnerability"]
-
-
 def test_the_reference_explains_every_exit_code() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == [str(int(code)) for code in ExitCode]

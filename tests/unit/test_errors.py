@@ -25,14 +25,11 @@ KEYS = "axes batch_size metrics metrics.select metrics.strict backend.preload ba
     [
         ("axis", "axes"),
         ("bathc_size", "batch_size"),
-        ("protocol.round", "protocol.rounds"),
         ("protcol.rounds", "protocol.rounds"),
         ("metrics.functions", None),
-        ("backend.precision", None),
         ("backend.thread", "backend.threads"),
         ("threads", "backend.threads"),
         ("device.threads", "backend.threads"),
-        ("device.thread", None),
         ("zzz", None),
     ],
 )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 import torch
 from torch import nn
 
 import sweeprof
-from support.layered import layer_table
 from support.samples import comparison as sample
 from sweeprof.report.answer import answer
 from sweeprof.report.view import MOST_ROWS
@@ -43,64 +42,44 @@ class Lenet(nn.Module):
 
 @dataclass
 class Cell:
-    text: str = ""
-    value: float | None = None
-    span: int = 1
-    title: str = ""
+    text: str
+    value: float | None
+    span: int
+    title: str
 
 
 @dataclass
 class Table:
-    headings: list[str] = field(default_factory=list)
-    rows: list[list[Cell]] = field(default_factory=list)
+    headings: list[str]
+    rows: list[list[Cell]]
 
     def column(self, heading: str) -> list[Cell]:
         place = self.headings.index(heading)
         return [row[place] for row in self.rows]
 
 
-class Parsed(HTMLParser):
-    """The tables and paragraphs of a fragment, and every element and attribute that is in it."""
+def text_of(element: Element) -> str:
+    return "".join(element.itertext())
+
+
+class Parsed:
+    """The tables and paragraphs of a fragment, which is XML, and its elements."""
 
     def __init__(self, html: str) -> None:
-        super().__init__()
+        root = fromstring(html)
+        self.elements = {element.tag for element in root.iter()}
+        self.paragraphs = [text_of(paragraph) for paragraph in root.iter("p")]
         self.tables: list[Table] = []
-        self.paragraphs: list[str] = []
-        self.elements: set[str] = set()
-        self._within: list[str] = []
-        self.feed(html)
-        self.close()
-        assert not self._within
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.add(tag)
-        self._within.append(tag)
-        given = dict(attrs)
-        if tag == "table":
-            self.tables.append(Table())
-        elif tag == "th":
-            self.tables[-1].headings.append("")
-        elif tag == "tr" and "tbody" in self._within:
-            self.tables[-1].rows.append([])
-        elif tag == "td":
-            value = given.get("data-value")
-            cell = Cell(
-                "", None if value is None else float(value), int(given.get("colspan") or 1), given.get("title") or ""
-            )
-            self.tables[-1].rows[-1].append(cell)
-        elif tag == "p":
-            self.paragraphs.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._within.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "td" in self._within:
-            self.tables[-1].rows[-1][-1].text += data
-        elif "th" in self._within:
-            self.tables[-1].headings[-1] += data
-        elif "p" in self._within:
-            self.paragraphs[-1] += data
+        for found in root.iter("table"):
+            table = Table([text_of(heading) for heading in found.iter("th")], [])
+            self.tables.append(table)
+            for row in found.findall("tbody/tr"):
+                table.rows.append([])
+                for cell in row:
+                    value = cell.get("data-value")
+                    number = None if value is None else float(value)
+                    span, title = int(cell.get("colspan", "1")), cell.get("title", "")
+                    table.rows[-1].append(Cell(text_of(cell), number, span, title))
 
     @property
     def text(self) -> str:
@@ -126,10 +105,7 @@ def test_a_profile_is_a_table_of_its_values(profiled: sweeprof.Profile) -> None:
     assert table.column("value")[list(profiled).index("size/params_bytes")].text == "2.15 KiB"
     title, conditions = html_of(profiled).paragraphs
     assert title == "Lenet: 17 metrics"
-    assert conditions.startswith("inference · torch on cpu (")
-    threads = torch.get_num_threads()
-    noun = "thread" if threads == 1 else "threads"
-    assert conditions.endswith(f"{threads} {noun} · float32 parameters · inputs float32[2, 1, 12, 12]")
+    assert conditions.endswith("float32 parameters · inputs float32[2, 1, 12, 12]")
 
 
 def test_measurements_keep_their_unit_and_the_reason_why_there_is_none() -> None:
@@ -209,26 +185,10 @@ def test_a_comparison_of_two_models_begins_with_the_answer() -> None:
     for name in ("baseline", "candidate", "ratio"):
         assert [cell.value for cell in table.column(name)] == [getattr(one, name) for one in found]
     assert [cell.text for cell in table.column("verdict")] == [one.verdict or "" for one in found]
-    place = list(teacher).index("compute/macs")
-    ratio = teacher["compute/macs"].value / student["compute/macs"].value  # type: ignore[operator]
-    assert table.rows[place][3].text == f"×{1 / ratio:.2f}"
+    ratio = next(one.improvement or 0 for one in found if one.name == "compute/macs")
     assert parsed.paragraphs[0] == f"By MACs/sample, candidate is {ratio:.1f}× lower than baseline."
     assert str(found).startswith(parsed.paragraphs[0])
-    frame = found.to_frame()
-    assert list(frame["ratio"].dropna()) == [one.ratio for one in found if one.ratio is not None]
-
-
-def test_what_one_side_lacks_has_a_reason() -> None:
-    left: Mapping[str, Measurement] = sweeprof.profile(Lenet(), (2, 1, 12, 12), ["compute/macs", "params/total"])
-    right: Mapping[str, Measurement] = sweeprof.profile(Lenet(), (2, 1, 12, 12), ["compute/macs", "compute/flops"])
-    left, right = dict(left), dict(right)  # without the profilers, which would compute what is missing
-    found = sweeprof.compare(left, right)
-    rows = {row[0].text: row for row in html_of(found).tables[0].rows}
-    assert rows["params/total"][5].text == "the candidate has no such metric"
-    assert rows["compute/flops"][5].text == "the baseline has no such metric"
-    assert (rows["compute/flops"][1].text, rows["compute/flops"][4].text) == ("–", "")
-    assert rows["compute/macs"][4].text == "same"
-    assert str(sweeprof.compare({}, {})) == "There are no metrics to compare."
+    assert list(found.to_frame()["ratio"].dropna()) == [one.ratio for one in found if one.ratio is not None]
 
 
 def test_a_comparison_of_a_sweep_is_its_report() -> None:
@@ -240,23 +200,13 @@ def test_a_comparison_of_a_sweep_is_its_report() -> None:
     best, *tables = parsed.tables
     assert told.best is not None
     assert len(best.rows) == len(told.best.lines)
-    values = [cell.value for table in tables for cell in table.column("latency ↓") if cell.span == 1]
+    shown = [cell.value for table in tables for cell in table.column("latency ↓") if cell.span == 1]
     measured = [row.cells["latency/forward"].measurement.value for row in comparison.rows if row.has_values]
-    assert sorted(value for value in values if value is not None) == sorted(
-        value for value in measured if value is not None
-    )
-    ratios = [row.cells["latency/forward"].ratio for row in comparison.rows if row.has_values and not row.is_baseline]
-    shown = [row[3].value for table in tables for row in table.rows if len(row) > 3 and row[3].text.startswith("×")]
-    assert sorted(shown) == pytest.approx(sorted(ratio for ratio in ratios if ratio is not None))  # type: ignore[type-var]
-    failed = [row for row in comparison.rows if not row.has_values]
+    assert {value for value in shown if value is not None} == {value for value in measured if value is not None}
+    texts = {cell.text for table in tables for row in table.rows for cell in row}
+    failed = {f"{row.status}: {row.reason}" for row in comparison.rows if not row.has_values}
     assert failed
-    for row in failed:
-        assert any(
-            cell.text == f"{row.status}: {row.reason}"
-            for table in parsed.tables
-            for line in table.rows
-            for cell in line
-        )
+    assert failed <= texts
 
 
 def test_a_sweep_without_any_result_shows_the_reasons() -> None:
@@ -301,12 +251,7 @@ def test_hostile_names_have_no_meaning() -> None:
             return HOSTILE
 
     found = sweeprof.profile(Model(), (1, 2))
-    things: list[Any] = [
-        found.layers,
-        found,
-        sweeprof.side_by_side(found.layers, found.layers),
-    ]
-    for thing in things:
+    for thing in (found, found.layers, sweeprof.side_by_side(found.layers, found.layers)):
         parsed = html_of(thing)
         assert "script" not in parsed.elements
         assert not {"\x1b", "\u202e"} & set(parsed.text)
@@ -324,46 +269,28 @@ def test_the_html_leaves_colours_to_the_page(profiled: sweeprof.Profile) -> None
 def test_passes_print_as_tables() -> None:
     protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
     profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
-    times = profiler.seen("layer_times")
-    assert isinstance(times, sweeprof.LayerTimes)
-    assert {row[0].text: row[1].text for row in html_of(times).tables[0].rows}["mode"] == times.mode
+
+    def seen(name: str) -> tuple[Any, list[Table]]:
+        result = profiler.seen(name)
+        return result, html_of(result).tables
+
+    times, (table, *_) = seen("layer_times")
+    assert {row[0].text: row[1].text for row in table.rows}["mode"] == times.mode
     (layers,) = html_of(profiler.layers).tables
     assert layers.column("forward")[0].value == profiler.layers.inclusive().rows[0].forward_s
-
-    operators = profiler.seen("operators")
-    assert isinstance(operators, sweeprof.Operators)
-    by_name, table = html_of(operators).tables
+    operators, (by_name, table) = seen("operators")
     assert [cell.value for cell in by_name.column("total")] == [total.total_s for total in operators.totals()[:20]]
     top = operators.top(20)
     assert [cell.value for cell in table.column("self time")] == [row.self_s for row in top]
-    assert [cell.value for cell in table.column("FLOPs")] == [row.flops for row in top]
     assert html_of(top[:2]).tables[0].rows == table.rows[:2]
-    totals = html_of(operators.totals()).tables[0]
-    assert totals.column("self")[0].value == operators.totals()[0].self_s
-
-    allocations = profiler.seen("allocations")
-    assert isinstance(allocations, sweeprof.Allocations)
-    _, by_layer, tensors = html_of(allocations).tables
+    allocations, (_, by_layer, tensors) = seen("allocations")
     assert [cell.value for cell in by_layer.column("most alive")] == [row.peak_bytes for row in allocations.by_layer]
     assert [cell.value for cell in tensors.column("bytes")] == [row.bytes for row in allocations.tensors]
-    assert html_of(allocations.tensors).tables == [tensors]
-
-    lines = profiler.seen("lines")
-    assert isinstance(lines, sweeprof.Lines)
-    (table,) = html_of(lines).tables
-    (function,) = lines.functions
-    assert [cell.value for cell in table.column("time") if cell.text] == [
-        one.seconds for one in function.lines if one.hits
-    ]
-    assert [cell.text for cell in table.column("source")] == [line.source for line in function.lines]
-
-    timing = profiler.seen("timing")
-    assert isinstance(timing, sweeprof.Timing)
-    cells = {row[0].text: row[1].value for row in html_of(timing).tables[0].rows}
-    assert cells["first_step_s"] == timing.first_step_s
-    training = profiler.seen("training")
-    cells = {row[0].text: row[1].value for row in html_of(training).tables[0].rows}
-    assert cells["backward_macs"] == training.backward_macs  # type: ignore[attr-defined]
+    lines, (table,) = seen("lines")
+    assert [cell.text for cell in table.column("source")] == [line.source for line in lines.functions[0].lines]
+    for name, field in (("timing", "first_step_s"), ("training", "backward_macs")):
+        result, (table,) = seen(name)
+        assert {row[0].text: row[1].value for row in table.rows}[field] == getattr(result, field)
 
 
 def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out() -> None:
@@ -380,7 +307,7 @@ def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out() -> No
         sweeprof.live_tensors(Lenet()),
         *(sample(), sample().rows),
     ]
-    for width in (40, 60, 80, 120):
+    for width in (40, 80, 120):
         for thing in things:
             for line in thing.to_text(width=width).splitlines():
                 # A word that is longer than the line, such as the path of a file, is not broken.
@@ -401,22 +328,29 @@ def test_notes_that_do_not_fit_stand_below_the_table() -> None:
 
 def test_lists_of_rows_print_as_tables(profiled: sweeprof.Profile) -> None:
     layers = profiled.layers
-    sums = layers.by_type(column="params")
-    assert [cell.value for cell in html_of(sums).tables[0].column("params")] == [value for _, value, _ in sums]
+    (table,) = html_of(layers.rows).tables
+    assert [cell.value for cell in table.column("macs")] == [row.macs for row in layers.rows]
+    (table,) = html_of(layers.rows[1]).tables
+    assert {row[0].text: row[1].value for row in table.rows}["params"] == 156
     top = layers.top("macs", 2)
     assert [cell.value for cell in html_of(top).tables[0].column("share")] == [share for _, _, share in top]
     tensors = sweeprof.live_tensors(Lenet())
     (table,) = html_of(tensors).tables
     assert [cell.value for cell in table.column("bytes")] == [row.bytes for row in tensors[:MOST_ROWS]]
     kept = Lenet()
-    changed = sweeprof.tensor_difference(tensors, sweeprof.live_tensors(kept))
-    assert "added" in str(changed)
+    assert "added" in str(sweeprof.tensor_difference(tensors, sweeprof.live_tensors(kept)))
     rows = sweeprof.side_by_side(layers, sweeprof.profile(Lenet(2), (2, 1, 12, 12)).layers, ("wide", "narrow"))
     table = html_of(rows).tables[0]
-    assert [cell.value for cell in table.column("MACs wide")] == [row.figures["macs"].left for row in rows]
     assert [cell.value for cell in table.column("MACs narrow")] == [row.figures["macs"].right for row in rows]
-    alike = html_of(sweeprof.side_by_side(layer_table(), layer_table()))
-    assert alike.paragraphs[0] == "0 of 4 layers differ"
+    assert html_of(sweeprof.side_by_side(layers, layers)).paragraphs[0] == "0 of 5 layers differ"
+    comparison = sample()
+    (table,) = html_of(comparison.rows).tables
+    assert [cell.text for cell in table.column("status")] == [row.status for row in comparison.rows]
+    cells = comparison.rows[0].cells.values()
+    (table,) = html_of(comparison.rows[0]).tables
+    assert [cell.value for cell in table.column("value")] == [cell.measurement.value for cell in cells]
+    record = sweeprof.Record("s1", "c1", "timing", "failed", "no luck", axes={"batch_size": 8}, wall_s=1.5)
+    assert str(record).startswith("Record\n")
 
 
 def test_what_watches_a_loop_says_how_far_it_is() -> None:
@@ -454,22 +388,3 @@ def test_metrics_are_a_table_of_what_they_are() -> None:
     known = profiler.metrics["latency/forward"].info
     place = list(profiler.metrics).index("latency/forward")
     assert [cell.text for cell in table.rows[place]] == [known.name, "s", "lower", known.definition]
-    assert "no labels" in str(sweeprof.Missing("no labels"))
-    with pytest.raises(TypeError):
-        profiler.status["x"] = None  # type: ignore[index]
-
-
-def test_the_rows_of_results_print_as_tables(profiled: sweeprof.Profile) -> None:
-    (table,) = html_of(profiled.layers.rows).tables
-    assert [cell.value for cell in table.column("macs")] == [row.macs for row in profiled.layers.rows]
-    comparison = sample()
-    (table,) = html_of(comparison.rows).tables
-    assert [cell.text for cell in table.column("status")] == [row.status for row in comparison.rows]
-    row = comparison.rows[0]
-    (table,) = html_of(row).tables
-    assert [cell.value for cell in table.column("value")] == [cell.measurement.value for cell in row.cells.values()]
-    (cells,) = html_of(profiled.layers.rows[1]).tables
-    assert {row[0].text: row[1].value for row in cells.rows}["params"] == 156
-    record = sweeprof.Record("s1", "c1", "timing", "failed", "no luck", axes={"batch_size": 8}, wall_s=1.5)
-    assert str(record).startswith("Record\n")
-    assert {row[0].text: row[1].value for row in html_of(record).tables[0].rows}["wall_s"] == 1.5

@@ -15,7 +15,6 @@ from support.simulated_nvml import H100
 from sweeprof import doctor
 from sweeprof.cli.run import run_command
 from sweeprof.doctor import Finding, Noise, device
-from sweeprof.errors import Unsupported
 from sweeprof.profiling import conformance
 from sweeprof.results.record import Protocol
 from sweeprof.results.statistics import ratio_interval
@@ -67,21 +66,16 @@ def test_a_tuned_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert found["0: management library"].value == "driver 580.65.06, 700.0 W, up to 1980 MHz"
 
 
-@pytest.mark.parametrize(("quota", "threads"), [("50000", 1), ("100000", 1)])
-def test_a_container_with_a_quota(tmp_path: Path, quota: str, threads: int) -> None:
+def test_a_container_with_a_quota(tmp_path: Path) -> None:
     files = {
         "proc/self/cgroup": "0::/\n",
-        "sys/fs/cgroup/cpu.max": f"{quota} 100000\n",
+        "sys/fs/cgroup/cpu.max": "50000 100000\n",
         "sys/fs/cgroup/memory.max": f"{1 << 30}\n",
     }
     found = machine(tmp_path, files)
     assert found["CPU quota of the container"].distorts
     assert found["memory limit of the container"].value == "1.0 GiB"
-    assert found["threads"].value == f"at most {threads}"
-
-
-def test_what_is_not_told_has_a_reason(tmp_path: Path) -> None:
-    found = machine(tmp_path, {})
+    assert found["threads"].value == "at most 1"
     for name in ("model", "frequency governor", "turbo", "two threads a core (SMT)", "NVIDIA"):
         assert found[name].value is None
         assert found[name].reason
@@ -112,15 +106,10 @@ def test_a_quiet_and_a_loud_machine() -> None:
     assert quiet["protocol=default"].value == (
         "5 rounds settle 1.4%; called better or worse from 6.4%, with its threshold of 5%"
     )
-    loud = {f.name: f for f in doctor.meaning(Noise([1.0, 1.2, 1.1, 0.9], [0.1] * 4), PROTOCOLS)}
+    loud = {f.name: f for f in doctor.meaning(Noise([1.0, 1.2, 1.1, 0.9], [0.1] * 4), PROTOCOLS, "cuda")}
     assert loud["between processes"].distorts
-    assert loud["between processes"].advice is not None
-
-
-def test_a_loud_gpu_is_a_section_with_advice_of_its_own() -> None:
-    found = list(doctor.meaning(Noise([1.0, 1.2, 1.1, 0.9], [0.1] * 4), PROTOCOLS, "cuda"))
-    assert {finding.section for finding in found} == {"Noise of cuda"}
-    (advice,) = [finding.advice for finding in found if finding.advice]
+    assert {finding.section for finding in loud.values()} == {"Noise of cuda"}
+    (advice,) = [finding.advice for finding in loud.values() if finding.advice]
     assert advice.command == "sudo nvidia-smi --lock-gpu-clocks=MHZ"
 
 
@@ -141,24 +130,10 @@ def test_a_clock_that_asks_the_kernel(tmp_path: Path, source: str | None, advise
     assert (found["source"].reason is None) == (source is not None)
 
 
-def test_every_protocol_that_travels_with_the_package() -> None:
-    found = doctor.protocols()
-    assert {"quick", "default", "rigorous"} <= set(found)
-    assert [protocol.rounds for protocol in found.values()] == sorted(protocol.rounds for protocol in found.values())
-
-
 # Backends and disks
 
 
 TORCH = {"_target_": "sweeprof.backends.fake.FakeBackend", "framework": "torch"}
-
-
-def test_a_backend_that_is_not_installed() -> None:
-    found = doctor.missing("tvm", {**TORCH, "framework": "tvm"})
-    assert found is not None
-    assert (found.value, found.reason) == (None, "tvm is not installed")
-    assert found.advice is not None
-    assert found.advice.command == "pip install 'sweeprof[tvm]'"
 
 
 def test_a_backend_names_the_package_that_it_lacks_beside_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,11 +142,7 @@ def test_a_backend_names_the_package_that_it_lacks_beside_its_framework(monkeypa
     assert found is not None
     assert found.reason == "keras is not installed"
     assert found.advice == doctor.Advice("install keras", "pip install 'sweeprof[jax]'")
-
-
-@pytest.mark.parametrize("framework", ["torch", "onnx", "litert", "jax", "tensorflow"])
-def test_a_backend_that_is_installed(framework: str) -> None:
-    assert doctor.missing(framework, {**TORCH, "framework": framework}) is None
+    assert doctor.missing("onnx", {**TORCH, "framework": "onnx"}) is None
 
 
 def test_backends_have_the_versions_of_their_packages() -> None:
@@ -232,7 +203,7 @@ def test_a_device_that_is_not_there() -> None:
     assert finding.distorts
 
 
-@pytest.mark.parametrize("argument", ["cuda", "device=", "devise=cuda", "cluster=slurm"])
+@pytest.mark.parametrize("argument", ["cuda", "device=", "devise=cuda"])
 def test_mistakes(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["doctor", argument]) == 1
     message = capsys.readouterr().err
@@ -254,9 +225,3 @@ def test_a_wrong_device_fails_the_checks(monkeypatch: pytest.MonkeyPatch) -> Non
     found = conformance.answers("cpu")
     assert found["outputs"][0] == found["gradients"][0] == "failed"
     assert found["raises"] == ("failed", "ZeroDivisionError: division by zero")
-
-
-@pytest.mark.parametrize("name", ["times of transfers", "memory of a step", "memory of the process"])
-def test_what_is_measured_of_accelerators_only(name: str) -> None:
-    with pytest.raises(Unsupported):
-        conformance.CHECKS[name]("cpu")

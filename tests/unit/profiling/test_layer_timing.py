@@ -219,11 +219,6 @@ def both(
 NESTED: list[Event] = [(NET, 0, 3), (A, 0, 10), (B, 0, 14), (LEFT, 0, 30), (LEFT, 0, 31), (LEFT, 0, 95)]
 
 
-def test_a_call_has_the_time_between_its_marks_that_no_call_within_it_has() -> None:
-    step, _ = reader().step(NESTED, 0, 100)
-    assert forward_of(step) == {(OUTSIDE, 0): 3 + 5, (ROOT, 0): 7 + 64, ("a", 0): 4 + 1, ("a.b", 0): 16}
-
-
 def test_each_call_knows_its_class_its_caller_and_how_many_it_made() -> None:
     step, _ = reader().step(NESTED, 0, 100)
     assert [(span.type, span.parent, span.forward_probes.outside) for span in step.spans] == [
@@ -232,11 +227,6 @@ def test_each_call_knows_its_class_its_caller_and_how_many_it_made() -> None:
         ("A", 1, 1),
         ("B", 2, 0),
     ]
-
-
-def test_a_model_that_calls_nothing_is_all_outside() -> None:
-    step, _ = reader().step([], 10, 25)
-    assert step.spans == [Span(OUTSIDE, "", 0, None, forward=15)]
 
 
 def test_a_module_that_is_called_again_has_a_call_of_its_own_each_time() -> None:
@@ -339,22 +329,6 @@ def test_the_name_is_the_nearest_below_the_caller(names: list[str], caller: str,
 NUMBERED: list[Event] = [(NET, 10, 3), (A, 12, 10), (B, 15, 14), (LEFT, 20, 30), (LEFT, 21, 31), (LEFT, 25, 95)]
 """The nodes 10 and 11 are the root's, 12 to 14 those of a, 15 to 19 those of b, 20 again of a, 21 to 24 of the root, the rest
 of the loss."""
-
-
-@pytest.mark.parametrize(
-    ("path", "numbers"),
-    [(OUTSIDE, [0, 9, 25, 99]), (ROOT, [10, 11, 21, 24]), ("a", [12, 14, 20]), ("a.b", [15, 19])],
-)
-def test_a_node_belongs_to_the_call_that_was_running_when_it_was_numbered(path: str, numbers: list[int]) -> None:
-    for number in numbers:
-        step = both(NUMBERED, [(None, number, 100)])
-        assert backward_of(step) == {(p, 0): 100 if p == path else 0 for p in (OUTSIDE, ROOT, "a", "a.b")}
-
-
-def test_a_node_lasts_until_the_next_begins_and_the_last_until_the_end() -> None:
-    step = both(NUMBERED, [(None, 30, 104), (None, 16, 110), (None, 13, 130), (None, 16, 170)])
-    assert backward_of(step) == {(OUTSIDE, 0): 4 + 6, (ROOT, 0): 0, ("a", 0): 40, ("a.b", 0): 20 + 30}
-    assert [span.nodes for span in step.spans] == [1, 0, 1, 2]
 
 
 def test_the_cost_of_a_node_is_subtracted_from_that_node() -> None:
@@ -506,13 +480,3 @@ def test_the_parts_of_a_backward_are_what_was_played_and_add_up_to_it(pieces: Pi
     assert [span.backward for span in step.spans] == expected
     assert sum(span.backward for span in step.spans) == now
     assert [span.nodes for span in step.spans] == [script.owners.count(position) for position in range(len(step.spans))]
-
-
-@given(PIECES, st.floats(0, 20), st.floats(0, 20))
-def test_whatever_a_probe_costs_no_call_takes_less_than_nothing_or_more_than_was_played(
-    pieces: Pieces, inside: float, outside: float
-) -> None:
-    script = Script(pieces)
-    step, _ = reader(script.modules).step(script.events, 0, script.now)
-    step = without_probes(step, ProbeCost(inside, outside))
-    assert all(0 <= span.forward <= played for span, played in zip(step.spans, script.seconds, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -37,12 +37,10 @@ MODULES: dict[str, type | str] = {
     ("include", "exclude", "kept"),
     [
         ((), "stem", [ROOT, "body", "body.0", "body.1", "head"]),
-        ((), "body*", [ROOT, "stem", "head"]),
         ((), "body", [ROOT, "stem", "head"]),
         ((), "body.*", [ROOT, "stem", "body", "head"]),
         ((), nn.Conv2d, [ROOT, "body", "body.1", "head"]),
         ((), "*Norm*", [ROOT, "stem", "body", "body.0", "head"]),
-        ((), nn.modules.conv._ConvNd, [ROOT, "body", "body.1", "head"]),
         ("body", (), ["body", "body.0", "body.1"]),
         (["body", nn.Linear], nn.BatchNorm2d, ["body", "body.0", "head"]),
         ((), (), list(MODULES)),
@@ -263,12 +261,6 @@ def test_printed_results_are_written_to_a_file(tmp_path: Any) -> None:
 # Figures of other profilers by layer and by type, and the rows of what modules do outside their submodules
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "lenet5": (LeNet5, (1, 1, 32, 32)),
-    "resnet18": (ResNet18C100, (2, 3, 32, 32)),
-    "encoder": (lambda: nn.TransformerEncoderLayer(32, 4, batch_first=True), (2, 5, 32)),
-    "lstm": (lambda: nn.LSTM(8, 8), (5, 2, 8)),
-}
 CONVENTIONS = sorted(
     name.removeprefix("compat/")
     for name, metric in builtin_metrics().items()
@@ -276,13 +268,8 @@ CONVENTIONS = sorted(
 )
 
 
-def layers_of(name: str) -> Layers:
-    make, shape = MODELS[name]
-    return sweeprof.profile(make().eval(), shape).layers
-
-
 def test_the_published_figures_of_lenet5() -> None:
-    figures = layers_of("lenet5").compat("f1")
+    figures = sweeprof.profile(LeNet5(), (1, 1, 32, 32)).layers.compat("f1")
     assert [value for _, value in figures.rows if value] == [122_304, 4_704, 241_600, 1_600, 48_120, 10_080, 840]
     assert list(figures.by_type().items())[:3] == [("Conv2d", 412_024), ("Linear", 10_920), ("AvgPool2d", 6_304)]
     assert round(100 * figures.within("feature_extractor") / figures.total, 3) == 97.456
@@ -292,10 +279,16 @@ def test_the_published_figures_of_lenet5() -> None:
     assert frame["share"].sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_figures_by_layer_add_up_to_the_metric(model: str) -> None:
-    make, shape = MODELS[model]
-    profile = sweeprof.profile(make().eval(), shape, [f"compat/{name}" for name in CONVENTIONS])
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (ResNet18C100(), (2, 3, 32, 32)),
+        (nn.TransformerEncoderLayer(32, 4, batch_first=True), (2, 5, 32)),
+        (nn.LSTM(8, 8), (5, 2, 8)),
+    ],
+)
+def test_figures_by_layer_add_up_to_the_metric(model: nn.Module, shape: tuple[int, ...]) -> None:
+    profile = sweeprof.profile(model.eval(), shape, [f"compat/{name}" for name in CONVENTIONS])
     for name in CONVENTIONS:
         figures = profile.layers.compat(name)
         assert sum(value for _, value in figures.rows) + figures.rest == pytest.approx(figures.total, rel=1e-12)
@@ -310,14 +303,15 @@ def test_a_module_that_is_called_twice_counts_as_its_profiler_counts_it() -> Non
 
 
 def test_a_convention_that_does_not_exist_is_an_error() -> None:
+    layers = sweeprof.profile(LeNet5(), (1, 1, 32, 32)).layers
     with pytest.raises(sweeprof.UserError, match="ptflops"):
-        layers_of("lenet5").compat("ptflop")
+        layers.compat("ptflop")
     with pytest.raises(sweeprof.UserError, match="feature_extractor"):
-        layers_of("lenet5").compat("f1").within("feature_extracter")
+        layers.compat("f1").within("feature_extracter")
 
 
 def test_what_a_module_does_outside_its_submodules() -> None:
-    layers = layers_of("resnet18")
+    layers = sweeprof.profile(ResNet18C100().eval(), (2, 3, 32, 32)).layers
     split = Layers.of(layers.with_functional())
     for name in ("macs", "flops", "ops", "params", "act_bytes", "buffers"):
         assert getattr(split, name) == getattr(layers, name)
@@ -356,9 +350,8 @@ def test_operators_of_a_module_with_those_of_the_modules_within_it() -> None:
     assert [(operator.name, operator.calls) for operator in whole["blocks"].operators] == [("linear", 3)]
 
 
-@pytest.mark.parametrize("chosen", [{"exclude": "layer1.*.conv1"}, {"include": ["conv1", "Linear"]}])
-def test_figures_of_the_modules_that_are_counted(chosen: dict[str, Any]) -> None:
-    profile = sweeprof.profile(ResNet18C100().eval(), (1, 3, 32, 32), ["compat/ptflops"], **chosen)
+def test_figures_of_the_modules_that_are_counted() -> None:
+    profile = sweeprof.profile(LeNet5(), (1, 1, 32, 32), ["compat/ptflops"], include=["feature_extractor.?", "Linear"])
     figures = profile.layers.compat("ptflops")
     assert figures.total == profile["compat/ptflops"].value == sum(value for _, value in figures.rows) + figures.rest
     assert profile.layers.with_functional().macs == profile.layers.macs

@@ -65,6 +65,10 @@ def sleepy_net() -> nn.Sequential:
     return nn.Sequential(OrderedDict(first=nn.Linear(8, 8), sleepy=Sleepy(), last=nn.Linear(8, 2)))
 
 
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
 def train(model: nn.Module, steps: int = 1, batch: int = 4) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(steps):
@@ -121,7 +125,7 @@ def test_the_optimizer_and_the_whole_step_are_timed() -> None:
 
 
 def test_what_is_seen_of_inference() -> None:
-    model = sleepy_net()
+    model = net()
     with torch.no_grad(), sweeprof.session(model) as session:
         model(torch.ones(1, 8))
         model(torch.ones(3, 8))
@@ -133,7 +137,7 @@ def test_what_is_seen_of_inference() -> None:
 
 
 def test_an_evaluation_in_between_does_not_dilute_training() -> None:
-    model = sleepy_net()
+    model = net()
     with sweeprof.session(model) as session:
         train(model, steps=2)
         with torch.no_grad():
@@ -142,7 +146,7 @@ def test_an_evaluation_in_between_does_not_dilute_training() -> None:
 
 
 def test_start_stop_and_reset() -> None:
-    model = sleepy_net()
+    model = net()
     session = sweeprof.session(model)
     with pytest.raises(Unsupported, match="not been called"):
         _ = session.layers
@@ -163,7 +167,7 @@ def test_start_stop_and_reset() -> None:
     train(model, batch=6)
     session.stop()
     rows = {row.path: row for row in session.layers.rows}
-    assert rows["first"].input_shapes == ((6, 8),)
+    assert rows["0"].input_shapes == ((6, 8),)
 
 
 def test_a_running_session_is_read_between_forward_and_backward() -> None:
@@ -222,7 +226,7 @@ def test_a_training_profiler_is_read_within_its_step() -> None:
 
 
 def test_a_step_that_raises_leaves_the_model_as_it_was() -> None:
-    model = sleepy_net()
+    model = net()
     session = sweeprof.session(model)
     mistake = pytest.raises(RuntimeError, match="shapes cannot be multiplied")
     with undisturbed(model, *OF_TRAINING), mistake, session:
@@ -324,7 +328,7 @@ def test_several_calls_of_one_backward_are_one_step() -> None:
 
 
 def test_a_pause_between_two_backwards_is_nobodys() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    model = net()
     with sweeprof.session(model) as session:
         loss = model(torch.ones(4, 8)).mean()
         loss.backward(retain_graph=True)
@@ -360,7 +364,7 @@ def test_calls_that_nobody_differentiates_are_kept_apart() -> None:
 
 
 def test_a_model_is_watched_once_at_a_time() -> None:
-    model = sleepy_net()
+    model = net()
     with sweeprof.session(model), pytest.raises(UserError, match="is watched already"):
         sweeprof.session(model[0]).start()
     assert all("forward" not in vars(module) for module in model.modules())
@@ -369,12 +373,12 @@ def test_a_model_is_watched_once_at_a_time() -> None:
 
 
 def test_what_changes_before_the_start_is_seen() -> None:
-    model = sleepy_net()
+    model = net()
     session = sweeprof.session(model)
     model[1] = nn.Tanh()
     with session:
         train(model)
-    assert [call.type for call in session.times.calls if call.path == "sleepy"] == ["Tanh"]
+    assert [call.type for call in session.times.calls if call.path == "1"] == ["Tanh"]
 
 
 def compiled_in_place() -> nn.Module:
@@ -406,10 +410,6 @@ def test_a_model_without_layers_at_run_time_is_refused(make: Callable[[], Any]) 
 
 PARAMS = 8 * 16 + 16 + 16 * 2 + 2
 MACS = 4 * (8 * 16 + 16 * 2)
-
-
-def net() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
 
 
 def loop(model: nn.Module, profiler: sweeprof.TrainingProfiler, steps: int) -> list[bool]:
@@ -481,8 +481,7 @@ def test_a_step_that_raises_is_the_callers_and_leaves_no_probes() -> None:
     assert profiler.steps == 3
 
 
-@pytest.mark.parametrize("name", ["flops_profiler", "pytorch_profiler"])
-@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize(("name", "as_file"), [("flops_profiler", True), ("pytorch_profiler", False)])
 def test_the_settings_of_a_deepspeed_config(tmp_path: Path, name: str, as_file: bool) -> None:
     older = name == "pytorch_profiler"
     section = {
@@ -530,7 +529,6 @@ def test_a_deepspeed_config_that_asks_for_nothing(config: dict[str, Any]) -> Non
         ("absent.json", "'absent.json' cannot be read"),
         ({"flops_profiler": 3}, "flops_profiler: 3 is neither a mapping of settings nor true or false"),
         ({"flops_profiler": {"enabled": True, "profile_step": -1}}, "profile_step: -1 is not a whole number"),
-        ({"flops_profiler": {"enabled": True, "top_modules": "many"}}, "top_modules: 'many' is not a whole number"),
         (
             {"flops_profiler": {"enabled": True, "top_module": 3}},
             "'top_module' is not a setting.* Did you mean 'top_modules'",
@@ -539,7 +537,6 @@ def test_a_deepspeed_config_that_asks_for_nothing(config: dict[str, Any]) -> Non
             {"pytorch_profiler": True, "profile_steps": 3},
             "'profile_steps' is not a setting.* Did you mean 'profile_step'",
         ),
-        ({"pytorch_profiler": True, "profile_depth": "all"}, "profile_depth: 'all' is not a whole number"),
     ],
 )
 def test_mistakes_are_named(config: Any, said: str) -> None:

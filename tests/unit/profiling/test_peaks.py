@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+import timeit
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,9 +17,8 @@ from torch import nn
 from torch.utils.benchmark import Timer
 
 import sweeprof
-from sweeprof.backends import Backend, Precision
+from sweeprof.backends import Backend
 from sweeprof.backends.torch import adapter
-from sweeprof.backends.torch import adapter as module
 from sweeprof.backends.torch.adapter import TorchBackend, peaks
 from sweeprof.passes.timing import cached_peaks
 from sweeprof.paths import cache_folder
@@ -77,17 +75,7 @@ def _file(home: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"{}",
-        b"\xff\xfe",
-        json.dumps({**FOUND.to_dict(), "flops_per_s": "fast"}).encode(),
-        json.dumps({**FOUND.to_dict(), "flops_per_s": 0}).encode(),
-        json.dumps({**FOUND.to_dict(), "bytes_per_s": None}).encode(),
-    ],
+    "content", [b"", b"[]", b"\xff\xfe", json.dumps({**FOUND.to_dict(), "flops_per_s": 0}).encode()]
 )
 def test_a_broken_file_is_measured_anew_and_replaced(content: bytes, home: Path) -> None:
     cached_peaks(Machine(), "cpu")
@@ -101,10 +89,7 @@ def test_a_broken_file_is_measured_anew_and_replaced(content: bytes, home: Path)
 def test_a_home_that_cannot_be_written_to(home: Path) -> None:
     """A file where the folder should be: permissions would not stop the super-user."""
     (home / "sweeprof").write_text("")
-    machine = Machine()
-    assert cached_peaks(machine, "cpu") == FOUND
-    assert cached_peaks(machine, "cpu") == FOUND
-    assert machine.asked == ["cpu", "cpu"]
+    assert cached_peaks(Machine(), "cpu") == cached_peaks(Machine(), "cpu") == FOUND
 
 
 def test_several_at_once(home: Path) -> None:
@@ -115,14 +100,11 @@ def test_several_at_once(home: Path) -> None:
     assert json.loads(_file(home).read_text()) == FOUND.to_dict()
 
 
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache_folder("peaks") == tmp_path / "sweeprof" / "peaks"
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     for given in ("", "relative/path"):  # which the specification wants ignored
         monkeypatch.setenv("XDG_CACHE_HOME", given)
         assert cache_folder("peaks") == Path("/home/someone/.cache/sweeprof/peaks")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder("peaks") == Path("/home/someone/.cache/sweeprof/peaks")
 
 
 def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,16 +117,10 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     assert cached_peaks(Machine(), "cpu") == FOUND
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("flops_per_s", 0.0), ("flops_per_s", -1.0), ("bytes_per_s", float("inf"))]
-)
-def test_a_peak_is_a_rate(name: str, value: Any) -> None:
+@pytest.mark.parametrize("value", [0.0, float("inf")])
+def test_a_peak_is_a_rate(value: float) -> None:
     with pytest.raises(ValueError, match="a peak is a finite rate above zero"):
-        replace(FOUND, **{name: value})
-
-
-def test_plain_data() -> None:
-    assert Peaks.from_dict(json.loads(json.dumps(FOUND.to_dict()))) == FOUND
+        replace(FOUND, bytes_per_s=value)
 
 
 # The machine's peaks, against the same product and copy by others
@@ -161,21 +137,6 @@ def found() -> Peaks:
     return peaks(TorchBackend().peak_settings("cpu"))
 
 
-def best_s(call: Callable[[], object]) -> float:
-    """Seconds of the quickest of a few calls."""
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return min(times)
-
-
-def test_what_they_are_of(found: Peaks) -> None:
-    assert (found.dtype, found.device, found.threads, found.is_cached) == ("float32", "cpu", 1, False)
-    assert found.ridge == found.flops_per_s / found.bytes_per_s
-
-
 @pytest.mark.slow
 def test_the_product_is_as_fast_as_torchs_timer_finds_it(found: Peaks) -> None:
     """In turns, the best of each: other work slows down single turns by several times."""
@@ -183,16 +144,19 @@ def test_the_product_is_as_fast_as_torchs_timer_finds_it(found: Peaks) -> None:
     ours, theirs = [found.flops_per_s], []
     for _ in range(3):
         theirs.append(2 * 1024**3 / min(timer.blocked_autorange(min_run_time=0.1).times))
-        ours.append(adapter.product_rate(partial(module._product_seconds, CPU, torch.float32)))
+        ours.append(adapter.product_rate(partial(adapter._product_seconds, CPU, torch.float32)))
     ratio = max(ours) / max(theirs)
     print(f"matrix product: {max(ours) / 1e9:.0f} GFLOP/s, {ratio:.2f} of what torch.utils.benchmark finds")
     assert 0.3 < ratio < 3.5
 
 
 def test_the_copy_is_as_fast_as_numpys(found: Peaks) -> None:
+    assert (found.dtype, found.device, found.threads, found.is_cached) == ("float32", "cpu", 1, False)
+    assert found.ridge == found.flops_per_s / found.bytes_per_s
     size = adapter.copied_bytes_on_host()
     source, target = np.ones(size, np.uint8), np.empty(size, np.uint8)
-    ratio = found.bytes_per_s / (2 * size / best_s(lambda: np.copyto(target, source)))
+    seconds = min(timeit.repeat(lambda: np.copyto(target, source), number=1))
+    ratio = found.bytes_per_s / (2 * size / seconds)
     print(f"copy: {found.bytes_per_s / 1e9:.1f} GB/s, {ratio:.2f} of what numpy reaches")
     assert 0.3 < ratio < 3.5
 
@@ -205,8 +169,8 @@ def test_a_slow_product_is_tried_small_only(monkeypatch: pytest.MonkeyPatch) -> 
         sizes.append(len(left))
 
     monkeypatch.setattr(torch, "mm", mm)
-    monkeypatch.setattr(module, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
-    rate = adapter.product_rate(partial(module._product_seconds, CPU, torch.float32))
+    monkeypatch.setattr(adapter, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
+    rate = adapter.product_rate(partial(adapter._product_seconds, CPU, torch.float32))
     assert sizes == [256, 512]  # 10 ms, then 80 ms; the next would be 640 ms
     assert rate == pytest.approx(2 * 256**3 / 0.01)
 
@@ -219,16 +183,6 @@ def test_the_arrays_are_beyond_the_caches_and_within_the_memory(monkeypatch: pyt
         assert adapter.copied_bytes_on_host() == size
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"total": 1 << 30}))
     assert adapter.copied_bytes_on_host() == 1 << 26
-
-
-@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), (None, "float32"), ("int8", "float32")])
-def test_the_backend_asks_for_its_own_numbers(
-    precision: Precision | None, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "sampled", lambda step, protocol, clock: (step(), (1.0,))[1])
-    monkeypatch.setattr(module, "copied_bytes_on_host", lambda: 1 << 20)
-    backend = TorchBackend(precision=precision)
-    assert backend.peaks(backend.peak_settings("cpu")).dtype == dtype
 
 
 def test_the_settings_are_those_of_the_model_and_the_process() -> None:
@@ -249,10 +203,9 @@ def test_the_settings_are_those_of_the_model_and_the_process() -> None:
         torch.set_float32_matmul_precision(precision)
 
 
-def test_a_model_in_hands_is_held_against_its_own_data_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(module, "sampled", lambda step, protocol, clock: (step(), (1.0,))[1])
-    monkeypatch.setattr(module, "copied_bytes_on_host", lambda: 1 << 20)
+def test_a_model_in_hands_is_held_against_its_own_data_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "sampled", lambda step, protocol, clock: (step(), (1.0,))[1])
+    monkeypatch.setattr(adapter, "copied_bytes_on_host", lambda: 1 << 20)
     for dtype in (torch.float32, torch.bfloat16):
         seen = sweeprof.Profiler(nn.Linear(2, 2).to(dtype), inputs=torch.ones(1, 2, dtype=dtype)).seen("peaks")
         assert isinstance(seen, Peaks)
@@ -260,7 +213,7 @@ def test_a_model_in_hands_is_held_against_its_own_data_type(tmp_path: Path, monk
 
 
 def test_the_callers_random_numbers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "sampled", lambda step, protocol, clock: (1.0,))
+    monkeypatch.setattr(adapter, "sampled", lambda step, protocol, clock: (1.0,))
     before = torch.get_rng_state()
     peaks(TorchBackend(precision="fp16").peak_settings("cpu"))
     assert torch.equal(torch.get_rng_state(), before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import socket
 import warnings
 from collections import OrderedDict
@@ -29,6 +30,7 @@ from sweeprof.metrics.select import metric_set
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.observations import Lines
+from sweeprof.zoo import lenet5
 
 pytestmark = pytest.mark.usefixtures("declarations")
 QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
@@ -88,11 +90,9 @@ def test_everything_static_of_lenet5() -> None:
     found = sweeprof.profile(LeNet5(), (1, 1, 32, 32))
     assert list(found) == list(metric_set("static"))
     assert values(found) == STATIC
-    assert {name: type(value) for name, value in values(found).items()} == {n: type(v) for n, v in STATIC.items()}
+    assert isinstance(found["compute/macs"].value, int)
     assert {m.reason for m in found.values()} == {None}
     assert found["memory/act_peak_live_bytes"].detail == {"layer": "feature_extractor.1"}
-    assert found["compute/macs"].unit == "MAC"
-    assert len(found) == len(STATIC)
     assert found.layers.macs == 416_520
 
 
@@ -112,13 +112,8 @@ def test_a_model_and_inputs_on_meta() -> None:
     assert values(sweeprof.profile(model, torch.ones(1, 1, 32, 32))) == STATIC
     assert values(sweeprof.profile(LeNet5(), given)) == STATIC
     assert next(model.parameters()).is_meta
-
-
-def test_what_needs_weights_says_so_on_meta() -> None:
-    found = sweeprof.profile(LeNet5().to("meta"), (1, 1, 32, 32), ["latency/forward", "compute/macs"])
-    assert found["compute/macs"].value == 416_520
-    assert found["latency/forward"].value is None
-    assert "it has no weights to run with" in str(found["latency/forward"].reason)
+    needs_weights = sweeprof.profile(model, given, ["latency/forward"])["latency/forward"]
+    assert "it has no weights to run with" in str(needs_weights.reason)
 
 
 def test_a_profile_is_shown_in_any_order_with_notes() -> None:
@@ -228,30 +223,15 @@ def test_metrics_by_name(metrics: Any) -> None:
     assert values(sweeprof.profile(mlp(), (3, 4), metrics)) == {"compute/macs": 144}
 
 
-OF_A_SWEEP = {f"memory/{name}_bytes" for name in ("added", "process_peak", "rss_peak", "rss_step")}
-OF_OTHER_BACKENDS = {"compat/tfprof", "size/artifact_bytes"}
-ON_A_DEVICE = {
-    *("latency/h2d", "latency/d2h", "latency/total", "latency/device", "latency/device_share"),
-    "operators/busy_share",
-    *(name for name in builtin_metrics() if name.startswith("memory/cuda_")),
-}
 OF_TRAINING = {
     *("latency/backward", "latency/update", "latency/iteration"),
     *("rate/backward_flops_per_s", "rate/flops_per_s_train", "rate/mfu_train"),
 }
-OF_OTHER_TARGETS = {"quality/miou", "quality/mse", "quality/mae", "quality/r2"}
-ELSEWHERE = {"throughput/concurrent", *(name for name in builtin_metrics() if name.startswith("energy/"))}
-"""Of backends that take several requests, and of hosts with counters of energy."""
-OF_SINGLE_STEPS = {"latency/p90", "latency/p95", "latency/p99"}
-"""A sample of a model as small as these is of several steps."""
-OF_GENERATION = [
-    *(name for name in builtin_metrics() if name.startswith("generation/")),
-    *("compute/macs_prefill", "compute/macs_decode", "rate/mfu_prefill", "rate/mbu_decode"),
-]
-EAGER = OF_SINGLE_STEPS | OF_A_SWEEP | OF_OTHER_TARGETS | OF_OTHER_BACKENDS | ELSEWHERE | ON_A_DEVICE
-EAGER |= {"latency/trace", "latency/compile", "latency/graph_breaks", "quality/agreement"}
-NOT_HERE = {"inference": EAGER | OF_TRAINING, "training": EAGER}
-"""What a profiler of an eager model on the host has a reason for, by the mode."""
+NOT_HERE = re.compile(
+    "does not (trace a step|compile|capture graphs)|the model runs on the host|mode=training: (transfers|requests)|"
+    "runs one forward after the other|no energy counters|a sweep gives each trial its own|use sweeprof.compare|loads no file"
+)
+"""Reasons of a profiler of an eager model on the host, in either mode."""
 
 
 @pytest.fixture
@@ -266,13 +246,9 @@ def test_everything_of_the_full_set_has_a_value_or_a_reason(mode: Mode) -> None:
     found = sweeprof.Profiler(mlp(), data, protocol=QUICK, mode=mode).compute_all("full")
     assert list(found) == [name for name in metric_set("full") if name != "lines"]
     missing = {name: str(m.reason) for name, m in found.items() if m.value is None}
-    assert set(missing) == NOT_HERE[mode] & set(found)
-    assert all("a sweep gives each trial its own" in missing[name] for name in OF_A_SWEEP)
-    assert all("the model runs on the host" in missing[name] for name in ON_A_DEVICE & set(found) if "cuda" in name)
-    assert "use sweeprof.compare" in missing["quality/agreement"]
-    assert "does not compile" in missing["latency/compile"]
-    if mode == "inference":
-        assert all("mode=inference: " in missing[name] for name in OF_TRAINING)
+    trained = {name for name, reason in missing.items() if reason.startswith("mode=inference: a step is a forward")}
+    assert trained == (set() if mode == "training" else OF_TRAINING)
+    assert {name: missing[name] for name in missing.keys() - trained if not NOT_HERE.search(missing[name])} == {}
     assert found["latency/per_sample"].value == pytest.approx(cast(float, found["latency/forward"].value) / 3)
 
 
@@ -337,22 +313,15 @@ X = torch.ones(3, 4)
 @pytest.mark.parametrize(
     ("given", "tensors"),
     [
-        (X, 1),
         (X.to("meta"), 1),
         ((3, 4), 1),
-        (sweeprof.TensorSpec((3, 4)), 1),
-        ((X, X), 2),
         ((X, (3, 4)), 2),
-        (((3, 4), (3, 4), (3, 4)), 3),
         ([X, X], 2),
         (((X, [X]), {"a": {"b": X}}), 3),
-        ({"also": X}, 1),
         ({"also": (3, 4), "more": sweeprof.TensorSpec((3, 4))}, 2),
         ({"also": [X, {"deep": (X, 7)}], "flag": True}, 2),
         (sweeprof.Inputs((X,), {"also": X, "more": X}), 3),
-        (sweeprof.Inputs(((X, X),)), 2),
         (np.ones((3, 4), np.float32), 1),
-        (OrderedDict(also=X), 1),
         ((OrderedDict(a=X, b=[X]),), 2),
     ],
 )
@@ -396,15 +365,12 @@ class Writing(nn.Module):
         return out
 
 
-@pytest.mark.parametrize("container", [lambda x: x, lambda x: {"x": x}])
-@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("kind", [lambda array: {"x": array}, torch.from_numpy])
 @pytest.mark.parametrize("mode", ["inference", "training"])
-def test_a_callers_arrays_are_not_written_to(
-    mode: Mode, kind: Callable[[Any], Any], container: Callable[[Any], Any]
-) -> None:
+def test_a_callers_arrays_are_not_written_to(mode: Mode, kind: Callable[[Any], Any]) -> None:
     called_with: list[float] = []
     array = np.ones((3, 4), np.float32)
-    found = profiler(Writing(called_with.append), inputs=container(kind(array)), mode=mode)
+    found = profiler(Writing(called_with.append), inputs=kind(array), mode=mode)
     assert found.compute("latency/forward").value is not None
     assert called_with[0] == 1
     called_with.clear()
@@ -541,7 +507,6 @@ def test_what_the_model_raises_reaches_the_caller_as_it_was(name: str) -> None:
         sweeprof.Profiler(Functional(broken), loader(), protocol=QUICK).compute(name)
     assert caught.value is raised[-1]
     assert caught.traceback[-1].frame.code.name == "broken"
-    assert str(caught.traceback[-1].path) == __file__
 
 
 def test_a_metric_that_raises_takes_no_other_with_it() -> None:
@@ -562,18 +527,12 @@ def test_a_metric_that_raises_takes_no_other_with_it() -> None:
 @pytest.mark.parametrize(
     ("returned", "value"),
     [
-        (3, 3),
-        (0.5, 0.5),
-        (torch.tensor(0.5), 0.5),
         (torch.tensor(3), 3),
         (sweeprof.Estimate(torch.tensor(2.0), "mean"), 2.0),  # type: ignore[arg-type]
         (sweeprof.Missing("not today"), None),
-        (math.nan, None),
         (torch.tensor(math.inf), None),
         (torch.ones(2), None),
         (torch.ones((), device="meta"), None),
-        ("3", None),
-        (None, None),
     ],
 )
 @pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
@@ -727,9 +686,7 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
         (lambda: made.compute("compute/mac"), r"'compute/mac' is not a metric.* Did you mean 'compute/macs'"),
         (lambda: made.compute("quality/topk", kk=1), r"quality/topk: 'kk' is not an option. Did you mean 'k'"),
         (lambda: made.compute("compute/macs", batch_size=64), r"compute/macs: 'batch_size' is not an option"),
-        (lambda: made.compute("compute/macs", layers=None), r"compute/macs: 'layers' is not an option: there is none"),
         (lambda: made.compute_all("statik"), r"'statik' is not a metric set.* Did you mean 'static'"),
-        (lambda: made.compute_all(["compute/mac"]), r"'compute/mac' is not a metric.* Did you mean 'compute/macs'"),
         (lambda: made.compute_all([{"_target_": "quality/topk", "kk": 1}]), r"'kk' is not an option"),
         (lambda: made.compute_all(["quality/topk"], options={"quality/topk": {"kk": 1}}), r"'kk' is not an option"),
         (
@@ -740,10 +697,6 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
         (lambda: profiler(strict="wrn", mode="infer"), r"mode: 'infer' is not a kind of step"),
         (lambda: profiler(protocol="fast"), r"protocol: 'fast' is not a sweeprof\.Protocol"),
         (
-            lambda: profiler(protocol=sweeprof.Protocol(rounds=0)),
-            r"protocol\.rounds: 0 is not a whole number from 1 to 10,000",
-        ),
-        (
             lambda: profiler(protocol=sweeprof.Protocol(min_s=math.nan, decide="basline")),  # type: ignore[arg-type]
             r"(?s)protocol\.min_s: nan is not a duration.*protocol\.decide: 'basline' is not a .* Did you mean 'baseline'",
         ),
@@ -752,10 +705,6 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
         (lambda: profiler(backend="trch"), r"backend: 'trch' is not a backend.* Did you mean 'torch'"),
         (lambda: sweeprof.Profiler(object()), r"model: 'object' is not a model of a framework that sweeprof knows"),
         (lambda: made.compute_all(["compute/macs", "compute/macs"]), r"'compute/macs' is selected twice"),
-        (
-            lambda: made.compute_all([{"_target_": "quality/topk", "k": 1}, {"_target_": "quality/topk", "k": 3}]),
-            r"'quality/topk' is selected twice",
-        ),
     ]
     for call, said in cases:
         with pytest.raises(sweeprof.UserError, match=said) as caught:
@@ -790,13 +739,6 @@ def test_recompute() -> None:
         "compute/macs": 144 + 2 * 12,
     }
     assert made.layers.params == 70
-
-
-def test_several_at_once() -> None:
-    made, names = topk_profiler(), ["quality/topk", "quality/accuracy"]
-    assert list(values(made.compute_all(names, options={"quality/topk": {"k": 2}})).values()) == [0.75, 0.25]
-    assert values(made.compute_all([{"_target_": "quality/topk", "k": 4}])) == {"quality/topk": 1}
-    assert values(made.compute_all(["quality/topk"])) == {"quality/topk": 0.25}
 
 
 def test_all_that_there_is() -> None:
@@ -1037,19 +979,6 @@ def test_a_profile_leaves_out_what_cannot_apply_and_keeps_reasons() -> None:
     assert "No latency/backward: mode=inference: a step is a forward alone" in str(alone)
 
 
-def test_a_profile_names_the_threads_of_the_process_and_changes_nothing() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        found = sweeprof.profile(nn.Linear(4, 2), (3, 4), ["latency/forward", "compute/macs"], protocol=QUICK)
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
-    assert "· 1 thread · float32 parameters · inputs float32[3, 4]" in found.to_text(width=300)
-    stored = sweeprof.Profile.from_dict(json.loads(json.dumps(found.to_dict())))
-    assert stored.to_text(width=300) == found.to_text(width=300)
-
-
 def test_a_comparison_shows_the_names_of_profilers() -> None:
     teacher = profiler(name="teacher")
     student = teacher.clone(model=nn.Linear(4, 2), name="student")
@@ -1149,6 +1078,7 @@ def test_one_name_may_be_given_as_text() -> None:
 
 
 def test_units_must_match() -> None:
+    assert str(sweeprof.compare({}, {})) == "There are no metrics to compare."
     with pytest.raises(ValueError, match="mine/x is in 's' and in 'ms'"):
         sweeprof.compare({"mine/x": measurement(5, unit="s")}, {"mine/x": measurement(5, unit="ms")})
 
@@ -1226,16 +1156,13 @@ def test_secondary_metrics_may_be_described() -> None:
 @pytest.mark.parametrize(
     ("returned", "given", "value", "reason"),
     [
-        (0.5, {}, 0.5, None),
-        (0.5, {"key": "a"}, 0.5, None),
         (torch.tensor(0.5), {}, 0.5, None),
+        (0.5, {"key": "a"}, 0.5, None),
         ({"a": 3}, {}, 3, None),
-        ({"a": 3, "b": 4}, {"key": "b"}, 4, None),
         ({"a": 3, "b": 4}, {}, None, "the function returned 'a', 'b': say which one by `key=`"),
         ({"a": 3}, {"key": "b"}, None, "the function returned no 'b'"),
         ({"a": 1}, {"key": "a", "secondary": ["b"]}, 1, None),
         ({}, {}, None, "the function returned an empty mapping"),
-        (None, {}, None, "the metric gave None, which is not a finite number"),
         ({"a": "x"}, {}, None, "the metric gave 'x', which is not a finite number"),
     ],
 )
@@ -1247,19 +1174,6 @@ def test_what_the_function_may_return(returned: Any, given: Any, value: Any, rea
     assert (found.value, found.reason) == (value, reason)
     if "secondary" in given:
         assert made.compute("quality/b").reason == "the function returned no 'b'"
-
-
-def test_a_function_that_raises() -> None:
-    def evaluate(model: nn.Module, batches: Any) -> float:
-        raise ArithmeticError("no luck")
-
-    made = sweeprof.Profiler(mlp(), loader())
-    made.register(sweeprof.evaluation(evaluate, secondary=["b"]))
-    with pytest.warns(sweeprof.MetricWarning, match="^quality/eval, quality/b: the metric raised") as caught:
-        found = made.compute("quality/eval")
-    assert len(caught) == 1
-    assert str(found.reason).startswith("the metric raised ArithmeticError: no luck (")
-    assert str(found.reason).endswith(" in evaluate)")
 
 
 @pytest.mark.filterwarnings("ignore::sweeprof.MetricWarning")
@@ -1338,45 +1252,25 @@ def test_ties_go_to_the_lower_class() -> None:
     assert found["quality/top5"].value == pytest.approx(2 / 3)
 
 
-def test_a_single_logit_decides_at_zero() -> None:
-    logits, labels = torch.tensor([[2.0], [-1.0], [3.0], [-4.0]]), torch.tensor([1, 0, 0, 1])
-    found = stock([(logits, labels)])
-    assert (found["quality/accuracy"].value, found["quality/top5"].value) == (0.5, 1)
-    loss = nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float()).item()
-    assert found["quality/loss"].value == pytest.approx(loss, rel=1e-5)
-
-
-NOT_ROWS = "the outputs are not one row of class scores per sample"
 NOT_CLASSES = "the targets are not one class per sample, token or pixel"
 
 
 @pytest.mark.parametrize(
     ("shape", "targets", "reason"),
     [
-        ((3,), [0, 1, 1], NOT_ROWS),
-        ((3, 2, 2), [0, 1, 1], NOT_ROWS),
-        ((3, 2), [0, 1, 2], "sample 2 has the label 2, and the outputs have the classes 0 to 1"),
+        ((3, 2, 2), [0, 1, 1], "the outputs are not one row of class scores per sample"),
         ((3, 2), [0, -100, 1], "sample 1 has the label -100, and the outputs have the classes 0 to 1"),
         ((3, 2), [0.0, 1.0, 1.0], NOT_CLASSES),
-        ((3, 2), [[1, 1]] * 3, f"{NOT_CLASSES}; of numbers there are quality/mse, quality/mae and quality/r2"),
         ((3, 2), [0, 1], NOT_CLASSES),
-        ((3, 2), None, "the dataset has no labels"),
     ],
 )
 def test_what_cannot_be_evaluated(shape: tuple[int, ...], targets: Any, reason: str) -> None:
-    batch = (torch.ones(shape),) if targets is None else (torch.ones(shape), torch.tensor(targets))
-    assert {name: m.reason for name, m in stock([batch]).items()} == dict.fromkeys(STOCK, reason)
+    found = stock([(torch.ones(shape), torch.tensor(targets))])
+    assert {name: m.reason for name, m in found.items()} == dict.fromkeys(STOCK, reason)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        [(torch.tensor(1.0), torch.tensor([0]))] * 2,
-        [(torch.ones(2, 3, 4), torch.tensor([0, 1])), (torch.ones(2, 5, 4), torch.tensor([0, 1]))],
-    ],
-)
-def test_outputs_of_batches_that_do_not_fit_together(data: Any) -> None:
-    for measured in stock(data).values():
+def test_outputs_of_batches_that_do_not_fit_together() -> None:
+    for measured in stock([(torch.ones(2, length, 4), torch.tensor([0, 1])) for length in (3, 5)]).values():
         assert measured.value is None
         assert measured.reason
 
@@ -1405,11 +1299,8 @@ class ModelOutput(OrderedDict[str, Any]):
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda x: (x,),
         lambda x: [x, None],
-        lambda x: {"logits": x},
         lambda x: Output(None, x),
-        lambda x: ModelOutput(loss=None, logits=x),
         lambda x: ModelOutput(logits=x, hidden=(x, x)),
     ],
 )
@@ -1433,7 +1324,6 @@ LABELS = torch.tensor([0, 1, 1])
     "data",
     [
         [{"states": STATES, "mask": torch.ones(3, 1), "labels": LABELS}],
-        [{"states": STATES, "label": LABELS}],
         [({"states": STATES, "mask": torch.ones(3, 1)}, LABELS)],
         {"test": [{"states": STATES, "labels": LABELS}], "train": []},
     ],
@@ -1443,42 +1333,20 @@ def test_batches_by_keyword(data: Any) -> None:
     assert made.compute("compute/macs").value == 24
     assert made.compute("quality/accuracy").value in (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert made.compute("compute/macs_backward").value == 24
-    assert made.compute("latency/forward").value is not None
 
 
-def test_a_data_loader() -> None:
-    labels = torch.tensor([0, 1, 2, 3, 0])
-    loader = DataLoader(TensorDataset(one_hot(0, 1, 2, 3, 4), labels), batch_size=4)
-    made = sweeprof.Profiler(nn.Sequential(nn.Identity()), loader)
-    assert made.compute("quality/accuracy").value == 0.8
-    assert made.compute("compute/macs_per_sample").value == 0
-    assert made.layers.rows[0].input_shapes == ((4, 7),)
-
-
-def test_a_generator_of_batches() -> None:
-    data = ((one_hot(n), torch.tensor([n if n else 1])) for n in range(4))
-    made = sweeprof.Profiler(nn.Identity(), data)
-    assert made.compute("compute/macs").value == 0
-    assert made.compute("quality/accuracy").value == 0.75
-
-
-def losing() -> Any:
-    """Computes its loss of the labels, as models of transformers do."""
+def test_an_input_pattern_may_pass_the_labels_of_a_mapping() -> None:
+    """A model that computes its loss of the labels, as models of transformers do."""
 
     def forward(model: Any, x: torch.Tensor, labels: torch.Tensor) -> Any:
         logits = model.linear(x)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
-    return Applied(forward, linear=nn.Linear(4, 3))
-
-
-def test_an_input_pattern_may_pass_the_labels_of_a_mapping() -> None:
-    data = [{"x": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])}]
-    model = losing()
-
     def pattern(batch: Any) -> sweeprof.Inputs:
         return sweeprof.Inputs(kwargs=batch)
 
+    data = [{"x": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])}]
+    model: Any = Applied(forward, linear=nn.Linear(4, 3))
     profiler = sweeprof.Profiler(model, data, input_pattern=pattern, mode="training", loss="own", protocol=QUICK)
     assert profiler.compute("latency/backward").value
     right = (model.linear(data[0]["x"]).argmax(1) == data[0]["labels"]).float().mean()
@@ -1557,10 +1425,6 @@ def test_an_operator_without_a_formula_can_be_an_error_or_ignored() -> None:
     assert (found["compute/macs"].value, found["compute/coverage"].value) == (48, 0.5)
 
 
-def costs(**said: Any) -> Callable[..., sweeprof.Cost]:
-    return lambda *_: sweeprof.Cost(**said)
-
-
 def of_fused(args: Any, kwargs: Any, output: Any) -> sweeprof.Cost:
     return sweeprof.Cost(macs=output.numel() * args[0].shape[-1])
 
@@ -1583,17 +1447,12 @@ def of_plus(module: nn.Module, inputs: Any, outputs: Any) -> sweeprof.Cost:
             id="an operator",
         ),
         pytest.param(
-            *(Fused(), (3, 4), {Fused: costs(macs=7, flops=14)}, 48),
+            *(Fused(), (3, 4), {Fused: lambda *_: sweeprof.Cost(macs=7, flops=14)}, 48),
             {"compute/macs": 7 + 48, "compute/coverage": 1},
             id="a module covers what it runs, and what is within it counts itself",
         ),
         pytest.param(
-            *(mlp(), (3, 4), {"aten::linear": costs(macs=1, flops=7)}, 144),
-            {"compute/macs": 2, "compute/flops": 14 + 24},
-            id="an operator that is known",
-        ),
-        pytest.param(
-            *(mlp(), (3, 4), {nn.Linear: costs(macs=1)}, 144),
+            *(mlp(), (3, 4), {nn.Linear: lambda *_: sweeprof.Cost(macs=1)}, 144),
             {"compute/macs": 2, "compute/flops": 342},
             id="what it does not say is left",
         ),
@@ -1602,7 +1461,6 @@ def of_plus(module: nn.Module, inputs: Any, outputs: Any) -> sweeprof.Cost:
             {"compute/macs": 24, "compute/flops": 5, "compute/ops": 8},
             id="a module",
         ),
-        pytest.param(PlusOne(), (1, 8), {}, 0, {"compute/ops": 8}, id="none"),
     ],
 )
 def test_formulas(model: nn.Module, inputs: Any, formulas: Any, without: int, found: dict[str, float]) -> None:
@@ -1679,11 +1537,10 @@ def test_what_a_module_declares_must_be_numbers(declared: dict[str, Any]) -> Non
         sweeprof.profile(Wrong(4, 4), (3, 4))
 
 
-@pytest.mark.parametrize("returned", [7, None, {"macs": 3}, "many"])
 @pytest.mark.parametrize("of", [nn.Linear, "aten::linear"])
-def test_formulas_that_return_no_cost(of: Any, returned: Any) -> None:
+def test_formulas_that_return_no_cost(of: Any) -> None:
     with pytest.raises(TypeError, match=r"a formula returned .*, not a sweeprof\.Cost"):
-        sweeprof.profile(mlp(), (3, 4), formulas={of: lambda *_: returned})
+        sweeprof.profile(mlp(), (3, 4), formulas={of: cast(Any, lambda *_: {"macs": 3})})
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -1743,11 +1600,8 @@ def test_nothing_is_left_behind() -> None:
     made.register(sweeprof.evaluation(lambda network, batches: float(network(next(iter(batches))[0]).detach().sum())))
     with undisturbed(model):
         found = made.compute_all()
-    assert {name for name, m in found.items() if m.value is None} == NOT_HERE["inference"] | {
-        *OF_GENERATION,
-        *(name for name in found if name.startswith("command/")),
-    }
-    assert all("mode=generation" in str(found[name].reason) for name in OF_GENERATION)
+    assert found["latency/forward"].value
+    assert "mode=generation" in str(found["generation/latency"].reason)
     assert torch.get_num_threads() == threads
 
 
@@ -1757,20 +1611,7 @@ def test_nothing_is_left_behind() -> None:
 @pytest.fixture(scope="module")
 def keras_lenet5() -> Any:
     keras = pytest.importorskip("keras")
-    layers = keras.layers
-    return keras.Sequential(
-        [
-            keras.Input((32, 32, 1)),
-            layers.Conv2D(6, 5, activation="tanh"),
-            layers.AveragePooling2D(2),
-            layers.Conv2D(16, 5, activation="tanh"),
-            layers.AveragePooling2D(2),
-            layers.Conv2D(120, 5, activation="tanh"),
-            layers.Flatten(),
-            layers.Dense(84, activation="tanh"),
-            layers.Dense(10, activation="softmax"),
-        ]
-    )
+    return keras.Sequential([lenet5.keras_model(pretrained=False), keras.layers.Softmax()])
 
 
 def test_a_keras_model_in_hands(keras_lenet5: Any) -> None:
@@ -1781,7 +1622,6 @@ def test_a_keras_model_in_hands(keras_lenet5: Any) -> None:
     assert found["compute/macs_per_sample"].value == 416_520
     equal = ("params/", "size/", "compute/macs_per_sample", "compute/flops_per_sample", "compute/coverage")
     assert values(found).items() >= {n: v for n, v in STATIC.items() if n.startswith(equal)}.items()
-    assert all(measurement.value is not None for measurement in found.values())
     assert all(np.array_equal(a, b) for a, b in zip(keras_lenet5.get_weights(), weights, strict=True))
     assert [id(v) for v in keras_lenet5.variables] == variables
 
@@ -1796,13 +1636,6 @@ def test_a_keras_model_on_data(keras_lenet5: Any) -> None:
     assert found["quality/accuracy"].value == 0.5  # all alike: class 0
     assert found["compute/macs_backward"].value == 3 * 2 * 416_520
     assert "estimated" in found["compute/macs_backward"].to_text()
-
-
-def test_formulas_that_a_backend_does_not_know_are_not_ignored(keras_lenet5: Any) -> None:
-    keras = pytest.importorskip("keras")
-    given = {keras.layers.Dense: lambda module, inputs, outputs: sweeprof.Cost(macs=1)}
-    found = sweeprof.profile(keras_lenet5, (1, 32, 32, 1), "compute/macs", formulas=given)["compute/macs"]
-    assert found.value == 416_520 - 10_080 - 840 + 2
 
 
 def test_a_profile_reads_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1879,11 +1712,9 @@ def test_further_metrics_of_quality() -> None:
 @pytest.mark.parametrize(
     ("quality", "said"),
     [
-        ({"accuracy": Share()}, "quality.accuracy: 'accuracy' is the name of a metric of sweeprof"),
         ({"not a name": Share()}, "quality: 'not a name' is not a name"),
         ({"share": Share}, "is neither an object with update and compute, nor a function"),
         ({"share": 3}, "quality.share: 3 is neither an object with update and compute"),
-        ({"share": {"better": "lower"}}, "quality.share._target_: None is missing"),
     ],
 )
 def test_metrics_of_quality_that_are_none(quality: dict[str, object], said: str) -> None:
@@ -1919,11 +1750,6 @@ def test_the_unit_of_the_workload(given: dict[str, Any], expected: tuple[str, fl
 def test_a_unit_that_tells_no_number() -> None:
     with pytest.raises(sweeprof.UserError, match=r"units: 3 needs a unit, such as unit='tokens'"):
         sweeprof.profile(mlp(), (3, 4), units=3)
-    for given, said in (
-        ({"unit": "tokens"}, "Profiler: unit 'tokens' needs a number of units in a batch: units, or for"),
-        ({"unit": "", "units": 3}, "unit '' must be a noun"),
-        ({"unit": "pixels", "units": lambda _: -1}, "which is not a number above 0"),
-    ):
-        profiler = sweeprof.Profiler(mlp(), inputs=(3, 4), protocol=QUICK, **given)
-        with pytest.raises(sweeprof.UserError, match=said):
-            profiler.compute("throughput/units_per_s")
+    made = profiler(unit="tokens")
+    with pytest.raises(sweeprof.UserError, match="Profiler: unit 'tokens' needs a number of units in a batch"):
+        made.compute("throughput/units_per_s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,12 +85,9 @@ def test_timing_of_transfers() -> None:
     timing = timed(FakeModel(step_s=0.5, transfer_s=0.25))
     assert timing.transfers == {"h2d": (0.25,) * 3, "d2h": (0.25,) * 3}
     assert timing.samples == (0.5,) * 3
-    assert not timing.is_training
 
 
-@pytest.mark.parametrize(
-    "name", ["own_counts", "artifact", "peaks", "layer_times", "operators", "allocations", "lines"]
-)
+@pytest.mark.parametrize("name", ["own_counts", "peaks", "layer_times", "lines"])
 def test_what_the_fake_backend_cannot_do_is_unsupported(name: Any) -> None:
     with pytest.raises(Unsupported, match=r"not applicable: (a fake model|there is no framework)"):
         profiler().run(name)
@@ -122,10 +118,8 @@ def test_memory_on_a_gpu_is_what_its_driver_tells_of_the_process(
 
 
 def test_quality_answers_every_sample_in_order() -> None:
-    whole = profiler(batch_size=10).run("quality")
-    pieces = profiler(batch_size=3).run("quality")
-    assert isinstance(whole, Quality)
-    assert isinstance(pieces, Quality)
+    whole: Any = profiler(batch_size=10).run("quality")
+    pieces: Any = profiler(batch_size=3).run("quality")
     assert whole.outputs.shape == (10, 10)
     np.testing.assert_allclose(pieces.outputs, whole.outputs, rtol=1e-6)
     assert pieces.predictions == whole.predictions
@@ -140,11 +134,6 @@ def test_costs_are_kept_also_after_an_error() -> None:
         broken.run("timing")
     assert set(broken.costs) == {"build", "measure"}
     assert all(seconds >= 0 for seconds in broken.costs.values())
-
-
-def test_what_the_builder_raises_comes_through() -> None:
-    with pytest.raises(MemoryError):
-        profiler(FakeModel(on_build="memory_error")).run("quality")
 
 
 class Bare(Backend):
@@ -244,13 +233,6 @@ def test_a_label_without_a_class_is_named_with_its_sample() -> None:
         trained([0, 9]).run("timing")
 
 
-def test_a_model_without_a_builder_for_the_framework_is_unsupported() -> None:
-    config = fake_config()
-    config["model"] = {"torch": {"_target_": "x.y"}}
-    with pytest.raises(Unsupported, match="the model names no builder for fake"):
-        Profiler.from_config(config)
-
-
 def test_settings_that_the_model_changes_are_a_warning_in_every_pass_until_somebody_sets_them_anew() -> None:
     def codes() -> list[str]:
         timing = changing.run("timing")
@@ -311,17 +293,12 @@ def test_a_module_in_the_folder_is_a_pass(folder: Path) -> None:
     [
         ("timing", "other", "two passes are called 'timing'"),
         ("further", "layers", "the passes 'analysis' and 'further' both provide the parameter 'layers'"),
+        ("../x", "other", "is not the name of a pass"),
     ],
 )
-def test_names_are_unique(folder: Path, name: str, parameter: str, message: str) -> None:
+def test_names_are_unique_and_those_of_files(folder: Path, name: str, parameter: str, message: str) -> None:
     (folder / "clashing.py").write_text(ONE.format(name=name, order=999, parameter=parameter))
     with pytest.raises(ValueError, match=message):
-        passes()
-
-
-def test_a_name_is_that_of_a_file(folder: Path) -> None:
-    (folder / "escaping.py").write_text(ONE.format(name="../x", order=999, parameter="other"))
-    with pytest.raises(Damaged, match="is not the name of a pass"):
         passes()
 
 
@@ -350,16 +327,6 @@ def test_a_pass_reads_what_it_wrote(one: Pass[Any]) -> None:
     assert {**again, "warnings": None} == {**written, "warnings": None}
 
 
-def test_passes_import_no_framework() -> None:
-    frameworks = {"torch", "tensorflow", "keras", "jax", "onnx", "onnxruntime", "hydra", "mlflow", "pandas"}
-    program = (
-        "import sys; from sweeprof.passes.registry import passes; passes(); "
-        f"print(sorted({frameworks} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 # Answers and their packing
 
 
@@ -371,7 +338,7 @@ def packed_and_unpacked(given: Quality) -> Quality:
     arrays.arrays(
         np.float32,
         arrays.array_shapes(min_dims=1, max_dims=4, max_side=6),
-        elements=st.floats(width=32, allow_nan=False),
+        elements=st.floats(width=32),
     )
 )
 def test_outputs_of_any_shape_survive(outputs: npt.NDArray[np.float32]) -> None:
@@ -388,23 +355,7 @@ def test_predictions_and_targets_survive() -> None:
     assert (read.predictions, read.targets) == (made.predictions, made.targets)
 
 
-def test_outputs_that_are_not_finite_survive() -> None:
-    outputs = np.array([[np.nan, np.inf], [-np.inf, 0]], dtype=np.float32)
-    np.testing.assert_array_equal(packed_and_unpacked(Quality.of(outputs, None)).outputs, outputs)
-
-
-@pytest.mark.parametrize("shape", [(4,), (4, 3, 2), (4, 1, 8, 8)])
-def test_no_predictions_but_from_rows_of_scores(shape: tuple[int, ...]) -> None:
-    made = Quality.of(np.zeros(shape), np.zeros(4, dtype=np.int64))
-    assert made.predictions is None
-    assert packed_and_unpacked(made).predictions is None
-
-
-def test_no_targets_without_labels() -> None:
-    assert Quality.of(np.zeros((4, 3)), None).targets is None
-
-
-@pytest.mark.parametrize(("limit", "kept"), [(1, 1), (39, 1), (40, 1), (79, 1), (80, 2), (400, 10), (10_000, 10)])
+@pytest.mark.parametrize(("limit", "kept"), [(1, 1), (79, 1), (80, 2), (10_000, 10)])
 def test_kept_outputs_are_capped(monkeypatch: pytest.MonkeyPatch, limit: int, kept: int) -> None:
     monkeypatch.setattr(quality, "KEPT_BYTES", limit)
     outputs = np.arange(100, dtype=np.float64).reshape(10, 10)  # 40 bytes a sample as float32
@@ -414,10 +365,8 @@ def test_kept_outputs_are_capped(monkeypatch: pytest.MonkeyPatch, limit: int, ke
     assert made.predictions == (9,) * 10
 
 
-def test_a_thousand_classes_of_a_thousand_samples_are_kept() -> None:
-    assert len(Quality.of(np.zeros((1001, 1000), np.float32), None).outputs) >= 1000
-
-
-def test_the_kept_outputs_compress() -> None:
-    data: dict[str, Any] = Quality.of(np.zeros((1000, 1000), np.float32), None).to_dict()
+def test_a_thousand_classes_of_a_thousand_samples_are_kept_and_compress() -> None:
+    kept = Quality.of(np.zeros((1001, 1000), np.float32), None)
+    assert len(kept.outputs) >= 1000
+    data: dict[str, Any] = kept.to_dict()
     assert len(json.dumps(data["outputs"])) < 10_000

@@ -30,126 +30,18 @@ from sweeprof.results.compared_rows import (
     warnings_of,
 )
 from sweeprof.results.differences import Cell, Verdict
-from sweeprof.results.measurement import Better, Measurement, MetricInfo
+from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.statistics import ratio_interval, unpaired_interval
-from sweeprof.results.verdicts import MIN_ROUNDS, compare_cell
 
 BASE = (1.0, 1.01, 0.99, 1.0, 1.005)
 
 
-def timed(rounds: tuple[float, ...], better: Better = "lower", value: float | None = None) -> Measurement:
-    return Measurement("m", "s", better, value if value is not None else rounds[0], rounds=rounds)
+def timed(rounds: tuple[float, ...]) -> Measurement:
+    return Measurement("m", "s", "lower", rounds[0], rounds=rounds)
 
 
-def exact(value: float | None, better: Better = "lower") -> Measurement:
-    return Measurement("m", "params", better, value, None if value is not None else "no reason")
-
-
-def against_base(factor: float, better: Better = "lower", threshold: float | None = 0.05) -> Cell:
-    return compare_cell(timed(tuple(factor * b for b in BASE), better), timed(BASE, better), threshold)
-
-
-@pytest.mark.parametrize(
-    ("factor", "better", "verdict"),
-    [
-        (0.5, "lower", "better"),
-        (2.0, "lower", "worse"),
-        (2.0, "higher", "better"),
-        (0.5, "higher", "worse"),
-        (1.01, "lower", "same"),
-        (1.01, "higher", "same"),
-        (1.01, None, "same"),
-        (0.93, "lower", "better"),
-        (0.96, "lower", "same"),
-        (1.04, "lower", "same"),
-        (1.06, "lower", "worse"),
-    ],
-)
-def test_verdicts_of_measured_metrics(factor: float, better: Better, verdict: Verdict) -> None:
-    cell = against_base(factor, better)
-    where = "within" if verdict == "same" else "beyond"
-    assert (cell.verdict, cell.verdict_reason, cell.used) == (verdict, f"interval_{where}_threshold", "rounds")
-    assert cell.ratio == pytest.approx(factor)
-    assert cell.ratio_interval == pytest.approx((factor, factor))
-
-
-@pytest.mark.parametrize(
-    "rounds",
-    [
-        (1.0, 1.1, 0.9, 1.05, 0.95),  # about equal, but noisy: not the same
-        (1.3, 0.9, 1.2, 1.0, 1.4),  # slower, but noisy: not worse
-    ],
-)
-def test_an_interval_that_crosses_the_threshold_is_unclear(rounds: tuple[float, ...]) -> None:
-    cell = compare_cell(timed(rounds), timed(BASE), 0.05)
-    assert (cell.verdict, cell.verdict_reason) == ("unclear", "interval_crosses_threshold")
-    assert cell.ratio_interval == ratio_interval(rounds, BASE)
-
-
-def test_the_interval_must_clear_the_threshold_and_not_just_one() -> None:
-    assert against_base(1.03, threshold=0.02).verdict == "worse"
-    assert against_base(1.03, threshold=0.05).verdict == "same"
-
-
-@pytest.mark.parametrize("rounds", range(1, MIN_ROUNDS + 1))
-def test_few_common_rounds_call_nothing(rounds: int) -> None:
-    cell = compare_cell(timed((2.0,) * rounds), timed((1.0,) * 5), 0.05)
-    assert cell.ratio == 2.0
-    if rounds < MIN_ROUNDS:
-        assert (cell.ratio_interval, cell.verdict, cell.verdict_reason) == (None, "unclear", "too_few_rounds")
-    else:
-        assert cell.verdict == "worse"
-
-
-def test_without_a_threshold_nothing_is_called() -> None:
-    cell = against_base(2.0, threshold=None)
-    assert (cell.verdict, cell.verdict_reason) == ("unclear", "no_threshold")
-
-
-@pytest.mark.parametrize(
-    ("value", "base", "better", "verdict"),
-    [
-        (10, 10, "lower", "same"),
-        (9, 10, "lower", "better"),
-        (11, 10, "lower", "worse"),
-        (11, 10, "higher", "better"),
-        (9, 10, "higher", "worse"),
-        (9, 10, None, None),
-        (10, 10, None, None),
-    ],
-)
-def test_exact_metrics_compare_exactly(value: float, base: float, better: Better, verdict: Verdict | None) -> None:
-    cell = compare_cell(exact(value, better), exact(base, better), 0.05)
-    reason = None if verdict is None else "equal" if value == base else "unequal"
-    assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == (verdict, reason, None)
-    assert (cell.ratio, cell.used) == (value / base, "exact")
-
-
-@pytest.mark.parametrize(
-    ("value", "base", "ratio", "verdict"), [(3, 0, None, "worse"), (0, 0, None, "same"), (0, 4, 0, "better")]
-)
-def test_there_is_no_ratio_to_zero(value: float, base: float, ratio: float | None, verdict: Verdict) -> None:
-    cell = compare_cell(exact(value), exact(base), None)
-    assert (cell.ratio, cell.verdict) == (ratio, verdict)
-
-
-@pytest.mark.parametrize("base", [(0.0, 0.0, 0.0), (1.0, 0.0, 1.0)])
-def test_rounds_without_logarithms_are_unclear(base: tuple[float, ...]) -> None:
-    """A test that errors yields ``unclear: test_failed``, never a significance."""
-    cell = compare_cell(timed((1.0, 1.0, 1.0)), timed(base), 0.05)
-    assert (cell.verdict, cell.verdict_reason) == ("unclear", "test_failed")
-
-
-def test_a_ratio_is_of_means_of_one_kind() -> None:
-    geometric, arithmetic = timed((1.0, 12.0, 14.0), value=5.52), timed((0.0, 10.0, 20.0), value=10.0)
-    assert compare_cell(geometric, arithmetic, 0.05).ratio == 0.9
-    assert compare_cell(arithmetic, geometric, 0.05).ratio == pytest.approx(10 / 9)
-    assert compare_cell(geometric, timed((0.0, 1.0, -1.0), value=0.0), 0.05).ratio is None
-
-
-@pytest.mark.parametrize(("own", "base"), [(exact(None), exact(1)), (exact(1), exact(None)), (exact(1), None)])
-def test_a_missing_side_has_no_verdict(own: Measurement, base: Measurement | None) -> None:
-    assert compare_cell(own, base, 0.05) == Cell(own, base=base.value if base else None)
+def exact(value: float) -> Measurement:
+    return Measurement("m", "params", "lower", value)
 
 
 POINTS: dict[str, dict[str, Any]] = {
@@ -163,8 +55,8 @@ POINTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("baseline", "id", "found"),
     [
-        # It differs only in the baseline's axes.
-        *(({"backend": "torch"}, id, id.replace("tensorflow", "torch")) for id in POINTS),
+        ({"backend": "torch"}, "b-tensorflow-8", "b-torch-8"),  # it differs only in the baseline's axes
+        ({"backend": "torch"}, "a-torch-1", "a-torch-1"),
         ({"backend": "torch", "batch_size": 1}, "b-tensorflow-8", "b-torch-1"),
         ({"backend": "onnx"}, "a-torch-1", None),  # which the sweep has not
         ({"device": "cpu"}, "a-torch-1", "a-torch-1"),  # which is no axis
@@ -204,7 +96,6 @@ def test_a_comparison_is_plain_data_and_counts_its_rows() -> None:
         (("s1",) * 5, ratio_interval, False),
         (("s1", "s1", "s1", "s2", "s2"), lambda own, base: ratio_interval(own[:3], base[:3]), False),
         (("s1", "s1", "s2", "s2", "s2"), unpaired_interval, True),
-        (("s2",) * 5, unpaired_interval, True),
         ((), ratio_interval, False),  # of before this was written down
     ],
 )
@@ -307,16 +198,10 @@ OWN_THRESHOLD = {"latency/forward": 0.3}
 @pytest.mark.parametrize(
     ("own", "base", "verdict"),
     [
-        ({}, {"threshold": 0.2}, "worse"),
         ({"threshold": None}, {"threshold": 0.2}, "same"),
         ({"thresholds": OWN_THRESHOLD}, {"threshold": 0.2}, "same"),
         ({}, {"threshold": 0.2, "thresholds": OWN_THRESHOLD}, "worse"),
         ({"threshold": None}, {"threshold": 0.2, "thresholds": OWN_THRESHOLD}, "same"),
-        (
-            {"threshold": None, "thresholds": {"latency/forward": 0.05}},
-            {"threshold": 0.2, "thresholds": OWN_THRESHOLD},
-            "worse",
-        ),
     ],
 )
 def test_the_thresholds_are_the_new_sweeps_else_the_old_ones(
@@ -340,7 +225,7 @@ def test_a_later_version_is_refused() -> None:
         comparison_from({**data, "schema_version": 99})
 
 
-@pytest.mark.parametrize("data", [{}, [], 3, {"rows": []}, {"axes": None}, {"axes": [], "metrics": [1], "rows": []}])
+@pytest.mark.parametrize("data", [{}, 3, {"rows": []}, {"axes": [], "metrics": [1], "rows": []}])
 def test_what_is_no_comparison_is_said_to_be_none(data: Any) -> None:
     with pytest.raises(ValueError, match="is not a comparison of sweeprof"):
         comparison_from(data)

@@ -89,19 +89,29 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.mark.parametrize(
-    ("files", "quota", "memory", "throttled"),
+    ("files", "quota", "memory", "throttled", "usable"),
     [
-        (LAPTOP, None, None, None),
-        (CONTAINER, 1.5, 1 << 31, 7),
-        (NESTED, 0.5, 1 << 20, None),  # the tightest of all groups above
-        (VERSION_1, 3.0, 1 << 22, 0),
+        (LAPTOP, None, None, None, 8),
+        (CONTAINER, 1.5, 1 << 31, 7, 2),
+        (NESTED, 0.5, 1 << 20, None, 1),  # the tightest of all groups above
+        (VERSION_1, 3.0, 1 << 22, 0, 3),
     ],
     ids=["laptop", "container", "nested", "version 1"],
 )
-def test_limits(files: dict[str, str], quota: object, memory: object, throttled: object, tree: Tree) -> None:
+def test_limits(
+    files: dict[str, str],
+    quota: object,
+    memory: object,
+    throttled: object,
+    usable: int,
+    tree: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     root = tree(files)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert (environment.cpu_quota(root), environment.memory_limit(root)) == (quota, memory)
     assert environment.throttled_periods(root) == throttled
+    assert environment.usable_processors(root) == usable
 
 
 def test_processors(tree: Tree) -> None:
@@ -110,17 +120,7 @@ def test_processors(tree: Tree) -> None:
     assert environment.governor(root) == "performance,powersave"
     assert (environment.turbo(root), environment.smt(root), environment.is_virtual(root)) == (True, True, False)
     assert (environment.numa_nodes(root), environment.overheated(root)) == (1, 7)
-
-
-def test_a_container_is_virtual(tree: Tree) -> None:
-    root = tree(CONTAINER)
-    assert (environment.turbo(root), environment.is_virtual(root)) == (False, True)
-
-
-@pytest.mark.parametrize(("files", "usable"), [(LAPTOP, 8), (CONTAINER, 2), (NESTED, 1), (VERSION_1, 3)])
-def test_usable_processors(files: dict[str, str], usable: int, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert environment.usable_processors(tree(files)) == usable
+    assert environment.is_virtual(tree(CONTAINER))
 
 
 def test_gpus_are_in_the_order_of_the_bus(tree: Tree) -> None:
@@ -153,17 +153,15 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_is_plain_data() -> None:
+def test_this_host_is_described_as_other_programs_see_it() -> None:
     found = capture()
     assert json.loads(json.dumps(found)) == found
-
-
-def test_host_and_system() -> None:
-    found = capture()
     assert found["host"] == socket.gethostname()
     assert found["os"] == f"{platform.system()} {platform.release()}"
     assert found["python"] == platform.python_version()
     assert found["user"] == psutil.Process().username()
+    for name in ("numpy", "hydra-core", "torch", "tensorflow", "keras"):
+        assert found["versions"][name] == metadata.version(name)
 
 
 def test_processors_and_memory() -> None:
@@ -174,15 +172,7 @@ def test_processors_and_memory() -> None:
     assert cpu["available"] == len(psutil.Process().cpu_affinity() or ())
     assert cpu["architecture"] == platform.machine()
     assert cpu["model"] in Path("/proc/cpuinfo").read_text() or cpu["model"] == platform.processor()
-    assert cpu["quota"] is None or 0 < cpu["quota"] <= 4096
     assert found["memory_bytes"] == psutil.virtual_memory().total
-
-
-def test_versions_are_those_installed() -> None:
-    versions = capture()["versions"]
-    for name in ("numpy", "hydra-core", "torch", "tensorflow", "keras"):
-        assert versions[name] == metadata.version(name)
-    assert None not in versions.values()
 
 
 def test_load_averages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,9 +211,9 @@ def test_no_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_age_of_a_process() -> None:
     began = time.monotonic()
-    program = "import time; from sweeprof.results.environment import process_age; time.sleep(0.5); print(process_age())"
+    program = "import time; from sweeprof.results.environment import process_age; time.sleep(0.2); print(process_age())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert 0.5 <= float(done.stdout) <= time.monotonic() - began + 0.02  # a tick is a hundredth of a second
+    assert 0.2 <= float(done.stdout) <= time.monotonic() - began + 0.02  # a tick is a hundredth of a second
 
 
 SPIN = "import time; end = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
@@ -296,16 +286,3 @@ def test_a_governor_that_saves_power_deserves_a_warning(tmp_path: Path) -> None:
     for value, codes in (("performance", []), ("ondemand", ["governor"])):
         file.write_text(value)
         assert [warning.code for warning in governor_warnings(tmp_path)] == codes
-
-
-def test_two_looks_take_less_than_a_trial_may_be_kept_waiting() -> None:
-    """Measured against the smallest thing that a trial does anyway: a process is started."""
-    looks, starts = [], []
-    for _ in range(5):
-        begin = time.process_time()
-        look(), look()
-        looks.append(time.process_time() - begin)
-        begin = time.monotonic()
-        subprocess.run([sys.executable, "-S", "-c", ""], check=True)
-        starts.append(time.monotonic() - begin)
-    assert min(looks) < min(starts)

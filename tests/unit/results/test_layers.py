@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.nets import reused
 from sweeprof.errors import UserError
-from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes, TimingSummary, above, is_below
+from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes, above, is_below
 from sweeprof.results.layers import FRAME_COLUMNS, LayerRow, LayerTable, Weights, flops_per_s, total_seconds
 
 TABLE = LayerTable(
@@ -36,17 +36,12 @@ rows = st.builds(LayerRow, st.text(), st.text(), st.integers(0, 9), st.integers(
 def test_totals() -> None:
     assert (TABLE.params, TABLE.trainable, TABLE.params_bytes, TABLE.macs) == (30, 15, 100, 60)
     assert LayerTable.from_dict(json.loads(json.dumps(TABLE.to_dict()))) == TABLE
-    empty = LayerTable(())
-    assert (empty.params, empty.trainable, empty.params_bytes, empty.macs) == (0, 0, 0, 0)
-    assert (empty.uncovered, empty.method) == ({}, "shapes")
 
 
 @given(st.lists(rows, max_size=5).map(tuple), st.dictionaries(st.text(), counts), st.sampled_from(["shapes", "x"]))
 def test_any_table_survives_json(rows: tuple[LayerRow, ...], uncovered: dict[str, int], method: str) -> None:
     table = LayerTable(rows, uncovered, method)
-    read = LayerTable.from_dict(json.loads(json.dumps(table.to_dict())))
-    assert read == table
-    assert (read.params, read.macs) == (sum(r.params for r in rows), sum(r.macs or 0 for r in rows))
+    assert LayerTable.from_dict(json.loads(json.dumps(table.to_dict()))) == table
 
 
 def weighed(path: str, depth: int, own: int, below: int, parent: int | None, call: int = 0) -> LayerRow:
@@ -72,12 +67,9 @@ NESTED = LayerTable(
     ("kept", "params"),
     [
         ({ROOT, "block", "block.a", "block.b", "head"}, 6346),
-        ({"block"}, 0),
         ({"block", "block.b"}, 64),
         ({ROOT, "block"}, 0),
         ({ROOT, "block.a", "head"}, 6282),
-        ({"block.a", "head"}, 6282),
-        ({"head"}, 10),
         (set(), 0),
     ],
 )
@@ -131,26 +123,20 @@ class TestFrames:
         kept = [1e-4, 2e-4, 3e-4, 4e-4, 10e-4]
         found = of_call(slow_at_first().with_warmup(5).to_frame(), "a")
         assert found["forward_mean_s"] == pytest.approx(statistics.mean(kept))
-        assert found["forward_mean_s"] < 1e-3
         assert found["forward_std_s"] == pytest.approx(statistics.stdev(kept))
-        assert found["forward_std_s"] == pytest.approx(pandas.Series(kept).std(ddof=1))
         assert (found["forward_min_s"], found["forward_median_s"], found["forward_max_s"]) == (1e-4, 3e-4, 10e-4)
         root = of_call(slow_at_first().to_frame(), ROOT)
         assert root["forward_mean_s"] == pytest.approx(statistics.mean(kept) + 2 * QUICK)
         assert of_call(slow_at_first().to_frame(inclusive=False), ROOT)["forward_mean_s"] == pytest.approx(QUICK)
-        assert of_call(slow_at_first().with_warmup(0).to_frame(), "a")["forward_mean_s"] > SLOW / 2
-
-    def test_the_seconds_of_the_layers_do_not_count_them_either(self) -> None:
         assert slow_at_first().seconds[1].forward < 1e-3
         assert slow_at_first().with_warmup(0).seconds[1].forward > 1e-2
 
-    @pytest.mark.parametrize("drop_first", [10, 11, -1])
+    @pytest.mark.parametrize("drop_first", [10, -1])
     def test_some_repeat_has_to_be_left(self, drop_first: int) -> None:
         with pytest.raises(
             UserError, match=f"drop_first: {drop_first} must be at least 0 and less than the 10 repeats"
         ):
             slow_at_first().with_warmup(drop_first)
-        assert issubclass(UserError, ValueError)
 
     def test_raw_rows_have_every_repeat_and_say_which_were_for_warming_up(self) -> None:
         times = slow_at_first()
@@ -174,12 +160,6 @@ class TestFrames:
         reason = "the backward was not measured; one repeat has no standard deviation"
         assert (only["forward_std_s"], only["reason"]) == (None, reason)
         assert "backward_mean_s" not in one.total_frame()
-
-    def test_pandas_writes_them(self) -> None:
-        frame = slow_at_first().to_frame()
-        assert frame.to_csv(index=False).startswith("path,type,call,repeats,forward_mean_s,forward_max_s,forward_min_s")
-        assert "<table" in frame.to_html()
-        assert set(frame.to_dict("records")[0]) == set(frame.columns)
 
     def test_a_users_loop_has_no_steps_without_probes(self) -> None:
         times = slow_at_first()
@@ -243,7 +223,6 @@ class TestTable:
         table = timed()
         assert LayerTable.from_dict(json.loads(json.dumps(table.to_dict()))) == table
         assert table.inclusive().timing == table.where(lambda row: row.depth < 2).timing == table.timing
-        assert isinstance(LayerTable.from_dict(table.to_dict()).timing, TimingSummary)
         old = reused().to_dict()
         del old["timing"]
         assert LayerTable.from_dict(old) == reused()
@@ -295,13 +274,7 @@ def whole(seconds: list[float], parts: list[float], has_plain: bool = True) -> L
 
 
 class TestDoubt:
-    @pytest.mark.parametrize("factor", [0.91, 1.0, 1.09])
-    def test_calls_that_add_up_to_within_a_tenth_are_not_marked(self, factor: float) -> None:
-        assert whole([1.0] * 5, [factor] * 5).warnings == ()
-
-    @pytest.mark.parametrize(
-        ("factor", "share"), [(0.2, "20%"), (0.89, "89%"), (1.25, "125%"), (50, "more than 1000%")]
-    )
+    @pytest.mark.parametrize(("factor", "share"), [(0.89, "89%"), (1.25, "125%"), (50, "more than 1000%")])
     def test_calls_that_add_up_to_less_or_more_are(self, factor: float, share: str) -> None:
         times = whole([1.0] * 5, [factor] * 5)
         (warning,) = times.warnings
@@ -309,6 +282,7 @@ class TestDoubt:
         assert times.summary.forward.doubt == warning.text
 
     def test_the_medians_count_that_a_table_shows_and_the_pairs_as_well(self) -> None:
+        assert whole([1.0] * 5, [0.91] * 5).warnings == whole([1.0] * 5, [1.09] * 5).warnings == ()
         assert whole([1.0, 1.0, 5.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 5.0]).warnings == ()
         assert whole([1.0, 2.0, 3.0], [3.0, 1.0, 2.0]).warnings != (), "pairs of 3, 0.5 and 0.67"
         assert whole([1.0, 1.0, 1.0, 5.0, 5.0], [1.0, 1.0, 5.0, 5.0, 5.0]).warnings != (), "medians of 1 and 5"
@@ -319,13 +293,6 @@ class TestDoubt:
         assert "which no step without probes confirms" in warning.text
         assert "sweeprof.Profiler" in warning.advice
         assert whole([1.0], [0.95], has_plain=False).warnings == ()
-
-    def test_a_table_keeps_the_doubt_through_json(self) -> None:
-        times = whole([1.0] * 3, [0.5] * 3)
-        table = LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0),)).with_times(times)
-        restored = LayerTable.from_dict(json.loads(json.dumps(table.to_dict())))
-        assert restored.timing is not None
-        assert restored.timing.forward.doubt == times.warnings[0].text
 
 
 @pytest.mark.parametrize(("path", "places"), [("a.b.c", [ROOT, "a", "a.b"]), ("a", [ROOT]), (ROOT, []), (OUTSIDE, [])])

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.plans import read_records
 from sweeprof.results.files import read_json, replacing, write_atomically, write_bytes, write_json
 from sweeprof.results.record import SCHEMA_VERSION, STATUSES, Record, Warning
 
@@ -41,15 +40,9 @@ plain = st.recursive(
     max_leaves=10,
 )
 
-PASSES = ("analysis", "timing", "memory", "quality", "live", "of_a_later_version")
-
-
-def through_json(record: Record) -> Record:
-    return Record.from_dict(json.loads(json.dumps(record.to_dict())))
-
 
 @given(
-    pass_name=st.sampled_from(PASSES),
+    pass_name=st.sampled_from(("analysis", "timing", "live", "of_a_later_version")),
     status=st.sampled_from(STATUSES),
     reason=st.none() | st.text(),
     round=st.integers(0, 99),
@@ -59,14 +52,7 @@ def through_json(record: Record) -> Record:
 )
 def test_any_record_survives_json(**fields: Any) -> None:
     record = Record(sweep_id="s", combination_id="c", **fields)
-    assert through_json(record) == record
-
-
-def test_the_pass_is_spelled_as_in_english() -> None:
-    data = FULL.to_dict()
-    assert data["pass"] == "timing"
-    assert "pass_name" not in data
-    assert data["schema_version"] == SCHEMA_VERSION
+    assert Record.from_dict(json.loads(json.dumps(record.to_dict()))) == record
 
 
 def test_fields_may_be_unknown_or_missing_but_not_of_a_later_schema() -> None:
@@ -82,31 +68,6 @@ def test_the_file_tells_combination_pass_and_round(tmp_path: Path) -> None:
     path = FULL.write(tmp_path)
     assert path == tmp_path / "c1" / "timing-r2.json"
     assert Record.from_dict(read_json(path)) == FULL
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_what_is_no_number_is_not_written(tmp_path: Path, value: float) -> None:
-    record = Record("s", "c", "timing", "ok", observations={"samples": [value]})
-    with pytest.raises(ValueError, match="JSON"):
-        record.write(tmp_path)
-    assert list(tmp_path.rglob("*.*")) == []
-
-
-def test_every_record_below_a_folder_is_read(tmp_path: Path) -> None:
-    written = [
-        Record("s", combination, pass_name, "ok", round=round)
-        for combination in ("c2", "c1")
-        for pass_name in PASSES
-        for round in ((0, 1, 2) if pass_name == "timing" else (0,))
-    ]
-    for record in written:
-        record.write(tmp_path)
-    (tmp_path / "c1" / "layers.csv").write_text("no record")
-    (tmp_path / "c1" / ".timing-r9.json.1.tmp").write_text("half a rec")
-    found = read_records(tmp_path)
-    assert sorted(r.file_name for r in found) == [r.file_name for r in found]
-    assert sorted(map(repr, found)) == sorted(map(repr, written))
-    assert read_records(tmp_path / "nothing") == []
 
 
 def test_writing_makes_folders_and_leaves_no_temporary(tmp_path: Path) -> None:
@@ -131,7 +92,7 @@ def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> No
     assert [p.name for p in tmp_path.iterdir()] == ["stop"]
 
 
-@pytest.mark.parametrize("bad", [{"x": object()}, {"x": float("nan")}])
+@pytest.mark.parametrize("bad", [{"x": object()}, {"x": float("nan")}, {"x": float("-inf")}])
 def test_what_cannot_be_serialised_leaves_the_old_file(tmp_path: Path, bad: Any) -> None:
     path = tmp_path / "a.json"
     write_json(path, "old")

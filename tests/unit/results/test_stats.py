@@ -33,32 +33,20 @@ def test_samples_a_percentile_needs(percentile: float, needed: int) -> None:
     assert percentile_needs(percentile) == needed
 
 
-@given(percentile=st.floats(1, 99.9))
-def test_needed_samples_are_the_fewest(percentile: float) -> None:
-    n = percentile_needs(percentile)
-    chance = percentile / 100
-    assert chance**n <= 0.05 * (1 + 1e-9)
-    assert n == 1 or chance ** (n - 1) > 0.05 * (1 - 1e-9)
-
-
 def coverage(n: int, rank: int) -> float:
     """Probability that the median of a continuous distribution lies between the ``rank``-th smallest and largest of n."""
     return float(sum(math.comb(n, below) for below in range(rank, n - rank + 1)) / 2**n)
 
 
-@pytest.mark.parametrize("n", range(6, 200))
-def test_median_interval_is_the_narrowest_that_covers(n: int) -> None:
-    interval = median_interval(range(1, n + 1))
-    assert interval is not None
-    low, high = interval
-    assert low + high == n + 1
-    assert coverage(n, int(low)) >= 0.95
-    assert low + 1 > high - 1 or coverage(n, int(low) + 1) < 0.95
-
-
-@pytest.mark.parametrize("n", range(6))
-def test_no_median_interval_for_few_samples(n: int) -> None:
-    assert median_interval([1.0] * n) is None
+def test_median_interval_is_the_narrowest_that_covers() -> None:
+    for n in range(6, 200):
+        interval = median_interval(range(1, n + 1))
+        assert interval is not None
+        low, high = interval
+        assert low + high == n + 1
+        assert coverage(n, int(low)) >= 0.95, n
+        assert low + 1 > high - 1 or coverage(n, int(low) + 1) < 0.95, n
+    assert [median_interval([1.0] * n) for n in range(6)] == [None] * 6
 
 
 @given(st.lists(positive, min_size=6, max_size=60))
@@ -85,11 +73,7 @@ def test_rounds_interval_is_a_t_interval_of_logs() -> None:
     medians = [1.0, 1.2, 0.9, 1.1, 1.05]
     expected = scipy_stats.ttest_1samp(np.log(medians), 0).confidence_interval(0.95)
     assert rounds_interval(medians) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
-
-
-@pytest.mark.parametrize("medians", [[], [1.0]])
-def test_no_rounds_interval_for_one_round(medians: list[float]) -> None:
-    assert rounds_interval(medians) is None
+    assert rounds_interval([1.0]) is None
 
 
 pairs = st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=2, max_size=12)
@@ -106,12 +90,6 @@ def test_ratio_interval_agrees_with_scipy(pairs: list[tuple[float, float]], conf
     low, high = ratio_interval([a for a, _ in pairs], [b for _, b in pairs], confidence)
     assert math.log(low) == pytest.approx(expected.low, rel=1e-6, abs=1e-9)
     assert math.log(high) == pytest.approx(expected.high, rel=1e-6, abs=1e-9)
-
-
-def test_swapping_the_sides_inverts_the_ratio() -> None:
-    a, b = [1.0, 1.2, 1.1], [2.0, 2.1, 2.3]
-    low, high = ratio_interval(a, b)
-    assert ratio_interval(b, a) == pytest.approx((1 / high, 1 / low))
 
 
 def test_ratio_of_equal_rounds_is_exactly_one() -> None:
@@ -134,7 +112,7 @@ def round_medians(random: np.random.Generator, drift: np.ndarray, between: float
 
 
 @pytest.mark.parametrize("rounds", [3, 5])
-@pytest.mark.parametrize("noise", [(0.02, 0.05, 0.0), (0.03, 0.01, 0.0), (0.01, 0.03, 0.05)])
+@pytest.mark.parametrize("noise", [(0.02, 0.05, 0.0), (0.01, 0.03, 0.05)])
 def test_ratio_interval_covers_the_true_ratio(noise: Noise, rounds: int) -> None:
     """In large simulations 94 to 97 % cover it; 600 repeats leave three standard errors of 0.027 here."""
     random = np.random.default_rng([20, rounds])
@@ -162,7 +140,7 @@ def test_pairing_removes_a_drift_that_both_sides_share() -> None:
     assert paired < mispaired / 50
 
 
-@pytest.mark.parametrize("most", [3, 4, 6, 10, 20, MOST_SEQUENTIAL_ROUNDS])
+@pytest.mark.parametrize("most", [3, 10, MOST_SEQUENTIAL_ROUNDS])
 def test_all_repeated_intervals_cover_the_true_ratio_with_95_percent(most: int) -> None:
     """The share of sequences of which any interval misses the mean; 40,000 sequences leave three standard errors of 0.0033."""
     values = np.random.default_rng(most).standard_normal((40_000, most))
@@ -193,7 +171,7 @@ def decided(true_ratio: float, scatter: float, seed: int) -> tuple[str, int]:
     return "unclear", 20
 
 
-@pytest.mark.parametrize("scatter", [0.005, 0.02, 0.03])
+@pytest.mark.parametrize("scatter", [0.005, 0.03])
 def test_sequential_verdicts_of_400_pairs_are_right(scatter: float) -> None:
     """Equal sides are not called different, a difference of 10 % is found, and neither takes all rounds."""
     equal = [decided(1.0, scatter, seed) for seed in range(400)]
