@@ -163,7 +163,7 @@ BUGS = (
         "fail_fast stops at success",
         "if self.plan.fail_fast and status not in FINE:",
         "if self.plan.fail_fast and status in FINE:",
-        "unit/run unit/storage",
+        "unit/run",
     ),
     Bug(
         "NaN is written into stored files",
@@ -199,13 +199,13 @@ BUGS = (
         "logins go to a server that a stranger's folder names",
         "    if trust or any(one and same_address(one, address) for one in named):\n        return True\n",
         "    if trust or True:\n        return True\n",
-        "unit/storage unit/cli unit/run unit/tracking:trust or address or foreign or stranger or sync",
+        "unit/cli unit/run unit/tracking:trust or address or foreign or stranger or sync",
     ),
     Bug(
         "a damaged record is kept when a sweep is resumed",
         "if all(status not in (None, DAMAGED, *retry) for status in statuses.values()):",
         "if all(status not in (None, *retry) for status in statuses.values()):",
-        "unit/run:resume or damaged",
+        "unit/run:folder or damaged",
     ),
     Bug(
         "a FIFO is read as a file",
@@ -217,7 +217,7 @@ BUGS = (
         "a crash is taken for a failure that happens again",
         "all(record.status in repeated for record in in_rounds)",
         "all(record.status not in repeated for record in in_rounds)",
-        "unit/run/test_sequential.py",
+        "unit/run/test_stopping.py",
     ),
     # Reports and tracking
     Bug(

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from support.clustered import Clustered
+from support.command import run_command
+from support.processes import left_after
+from support.sent import runs
+from support.servers import MlflowServer
+from support.slurm import Lab
+from sweeprof.results.files import read_json
+from sweeprof.storage import Jobs
 
 HELD = 3
 """A combination in the middle: of 6 in 3 tasks the second of the second."""
@@ -51,15 +61,6 @@ def test_scancel_of_a_task_that_waits(sweep: Clustered) -> None:
     sweep.resume_without()
 
 
-def test_the_driver_is_killed_and_the_array_cancelled(sweep: Clustered) -> None:
-    head = sweep.held(1, HELD)
-    head.kill()
-    head.communicate()
-    sweep.lab.scancel(*{task.partition("_")[0] for task in sweep.tasks()})
-    sweep.until(sweep.has_ended, "the tasks to end")  # one that is let go before it hears of its end would be measured
-    sweep.resume_without("hold-1", f"hold-{HELD}")
-
-
 def test_the_driver_is_killed_and_restarted_while_jobs_run(sweep: Clustered) -> None:
     head = sweep.held(HELD)
     head.kill()
@@ -70,13 +71,6 @@ def test_the_driver_is_killed_and_restarted_while_jobs_run(sweep: Clustered) -> 
     assert again.wait(60) == 0
     assert sweep.flaws() == []
     assert len(sweep.jobs.all()) == 1  # nothing was submitted again
-
-
-def test_a_second_driver_is_refused(sweep: Clustered) -> None:
-    sweep.held(HELD)
-    refused = sweep.resume()
-    assert refused.code == 1
-    assert "is in use by process" in refused.err
 
 
 @pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
@@ -131,17 +125,6 @@ def test_a_node_dies(sweep: Clustered) -> None:
     assert record["environment"]["scheduler"]["node"] != node
 
 
-def test_a_node_dies_and_the_job_may_not_be_requeued(sweep: Clustered) -> None:
-    sweep.more = ("cluster.options={no-requeue: true}",)
-    head = sweep.held(HELD)
-    first = sweep.task_of(HELD)
-    sweep.lab.kill_node(sweep.lab.details(first)["BatchHost"])
-    sweep.remove(f"hold-{HELD}")
-    assert head.wait(120) == 0
-    assert sweep.flaws() == []
-    assert sweep.task_of(HELD) != first  # submitted again, by the driver
-
-
 def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep: Clustered) -> None:
     sweep.touch("eat-2")
     ran = sweep.run()
@@ -179,14 +162,11 @@ def test_what_slurm_refuses(sweep: Clustered) -> None:
     assert "the launcher failed" in ran.err
 
 
-@pytest.mark.parametrize("how", ["option", "variable"])
-def test_without_the_environment(sweep: Clustered, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_environment(sweep: Clustered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(sweep.cwd / "lib"))  # where the model is
     (sweep.cwd / "lib").mkdir()
     (sweep.cwd / "lab_models.py").rename(sweep.cwd / "lib" / "lab_models.py")
-    if how == "variable":
-        monkeypatch.setenv("SBATCH_EXPORT", "NONE")
-    ran = sweep.run(*(["cluster.options={export: NONE}"] if how == "option" else []))
+    ran = sweep.run("cluster.options={export: NONE}")
     assert ran.code == 0, ran.out + ran.err
     assert sweep.flaws() == []
 
@@ -216,3 +196,101 @@ def test_a_sweep_whose_driver_was_killed_is_collected(sweep: Clustered) -> None:
     late = sweep.collect("--wait")
     assert late.code == 0, late.out + late.err
     assert sweep.flaws() == []
+
+
+# Memory: partitions give 256 MiB per processor
+
+
+SWEEP = ("model=mlp", "batch_size=1,2,3,4,5,6", "metrics=static", "tracking=none", "dataset=synthetic", "cluster=slurm")
+TASKS = ("shards=6", "compare.baseline={}", "cluster.poll_s=0.5")
+
+
+def test_tasks_get_the_memory_that_their_framework_needs(slurm: Lab, tmp_path: Path) -> None:
+    ran = run_command(tmp_path, *SWEEP, "cluster.poll_s=0.5", "batch_size=1")
+    assert ran.code == 0, ran.out + ran.err
+    (submission,) = Jobs(ran.folder("adhoc")).all()
+    assert slurm.details(f"{submission.job}_0")["MinMemoryNode"] == "1.50G"
+
+
+@pytest.mark.slow
+def test_too_little_memory_stops_the_sweep_with_the_key(slurm: Lab, tmp_path: Path) -> None:
+    ran = run_command(tmp_path, *SWEEP, *TASKS, "cluster.memory=150MiB", "cluster.parallel=1")
+    assert ran.code == 2, ran.out + ran.err
+    folder = ran.folder("adhoc")
+    assert "3 tasks in a row ran out of memory before they measured anything" in ran.err
+    assert "such as cluster.memory=1GiB, and resume" in ran.err
+    table = pd.read_csv(folder / "comparison.csv")
+    assert set(table["status"]) <= {"oom", "skipped"}
+    assert table["reason"].str.contains("ran out of memory").all()
+    assert len(Jobs(folder).all()) <= 3  # not a task for each trial
+    again = run_command(tmp_path, "resume=last", "cluster=slurm", "cluster.memory=1GiB", "cluster.poll_s=0.5")
+    assert again.code == 0, again.out + again.err
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_server_are_in_one_task(slurm: Lab, tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+    ran = run_command(
+        tmp_path,
+        *("backend=command", "tracking=none", "protocol=short", "protocol.rounds=1", "protocol.min_samples=1"),
+        "backend.command=['{python}', -c, 'import urllib.request as u; u.urlopen(\"http://localhost:{port}\")', '{args.n}']",
+        "backend.server={command: ['{python}', -m, http.server, '{port}', -d, '{args.folder}'], ready: {port: '{port}'}}",
+        *("args.n=1,2", f"args.folder={tmp_path}/a,{tmp_path}/b", "compare.baseline={}"),
+        *("cluster=slurm", "cluster.poll_s=0.5", "shards=2"),
+    )
+    assert [row["status"] for row in ran.rows()] == ["ok"] * 4
+    plan = json.loads((ran.folder("adhoc") / "plan.json").read_text())
+    served = {combination["id"]: combination["axes"]["args.folder"] for combination in plan["combinations"]}
+    assert sorted(sorted({served[id] for id in shard}) for shard in plan["shards"]) == [
+        [f"{tmp_path}/a"],
+        [f"{tmp_path}/b"],
+    ]
+    assert left_after(tmp_path, 15) == []
+
+
+# The driver alone writes to MLflow
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> Iterator[str]:
+    with MlflowServer(tmp_path / "server") as server:
+        yield server.url
+
+
+@pytest.fixture
+def tracked(slurm: Lab, tmp_path: Path, uri: str) -> Iterator[Clustered]:
+    made = Clustered(slurm, tmp_path, more=("tracking=mlflow", f"tracking.uri={uri}"))
+    yield made
+    made.end()
+
+
+def combinations(tracked: Clustered, uri: str) -> dict[int, str]:
+    """The status of each combination's run, by its number."""
+    found = runs(uri, read_json(tracked.folder / "plan.json")["sweep_id"])
+    own = [run for run in found if run.data.tags.get("sweeprof.kind") == "combination"]
+    assert max(Counter(run.data.tags["sweeprof.combination_id"] for run in own).values(), default=1) == 1
+    return {int(run.data.params["model.fake.number"]): run.info.status for run in own}
+
+
+def test_the_driver_writes(tracked: Clustered, uri: str) -> None:
+    tracked.touch(f"hold-{HELD}")
+    driver = tracked.start()
+    tracked.until(lambda: tracked.begun(HELD) and sum(tracked.measured().values()) == 5, "all but one to be measured")
+    assert combinations(tracked, uri) == {}
+    tracked.remove(f"hold-{HELD}")
+    assert driver.wait(90) == 0
+    assert tracked.flaws() == []
+    assert combinations(tracked, uri) == dict.fromkeys(range(6), "FINISHED")
+    found = runs(uri, read_json(tracked.folder / "plan.json")["sweep_id"])
+    (parent,) = [run for run in found if run.data.tags.get("sweeprof.kind") == "sweep"]
+    assert parent.info.status == "FINISHED"
+
+
+def test_a_sweep_whose_driver_was_killed_is_sent_when_it_is_collected(tracked: Clustered, uri: str) -> None:
+    tracked.leave()
+    tracked.until(lambda: sum(tracked.measured().values()) == 6 and not tracked.lab.jobs("x"), "all to be measured")
+    assert combinations(tracked, uri) == {}
+    late = tracked.collect("--wait")
+    assert late.code == 0, late.out + late.err
+    assert combinations(tracked, uri) == dict.fromkeys(range(6), "FINISHED")

@@ -79,12 +79,3 @@ def test_tomorrow_is_there_before_tonight_has_ended_and_only_once(slurm: Lab, be
     slurm.wait_until(lambda: len(nights.read_text().splitlines()) == 3, 60, "tomorrow's night has begun")
     # A job of that name waits for all that were submitted before it; tomorrow's leaves it to this one to go on.
     assert in_state(slurm, "PENDING") == [second]
-
-
-@pytest.mark.slow
-def test_cancelling_by_name_ends_the_nights(slurm: Lab, bench: Bench) -> None:
-    (bench.path / "python").write_text(SLEEPING)
-    submit(bench, "now+1hour")
-    slurm.wait_until((bench.path / "nights.txt").exists, 60, "the night has begun")
-    slurm.scancel(f"--name={NAME}")
-    slurm.wait_until(lambda: not in_state(slurm, "PENDING", "RUNNING", "COMPLETING"), 60, "no night is left")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from support.clustered import Clustered
@@ -113,31 +112,6 @@ def test_the_driver_is_killed_and_started_again_while_tasks_run(sweep: Clustered
 
 
 @pytest.mark.slow
-def test_the_driver_and_a_task_are_killed(sweep: Clustered[RayLab], lab: RayLab) -> None:
-    driver = sweep.held(1, HELD)
-    driver.kill()
-    driver.communicate()
-    lab.kill_task(sweep.task_of(HELD))
-    sweep.resume_without("hold-1", f"hold-{HELD}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
-def test_tasks_that_run_are_not_resumed_otherwise(sweep: Clustered[RayLab], more: list[str]) -> None:
-    driver = sweep.held(HELD)
-    two = sweep.resume()
-    assert two.code == 1
-    assert "is in use by process" in two.err
-    driver.kill()
-    driver.communicate()
-    refused = sweep.resume(*sweep.lab.arguments, *more) if "shards=2" in more else sweep.resume(*more)
-    assert refused.code == 1
-    job = sweep.task_of(HELD).rpartition("_")[0]
-    assert f"is being measured by job {job} of Ray" in refused.err or "has no results that belong" in refused.err
-    sweep.resume_without(f"hold-{HELD}")
-
-
-@pytest.mark.slow
 def test_ctrl_c_kills_the_tasks(sweep: Clustered[RayLab]) -> None:
     sweep.more = ("cluster.options={resources: {fast_disk: 1}}",)  # one after the other
     driver = sweep.held(1, others=[0])
@@ -177,15 +151,6 @@ def test_a_node_dies_without_a_driver(sweep: Clustered[RayLab], lab: RayLab) -> 
 
 
 @pytest.mark.slow
-def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep: Clustered[RayLab]) -> None:
-    sweep.touch("eat-2")
-    ran = sweep.run("limits.memory=200MiB")
-    assert ran.code == 2
-    assert sweep.statuses() == {0: "ok", 1: "ok", 2: "oom", 3: "ok", 4: "ok", 5: "ok"}
-    sweep.resume_without("eat-2")
-
-
-@pytest.mark.slow
 def test_a_task_that_cannot_begin(sweep: Clustered[RayLab]) -> None:
     ran = sweep.run("cluster.setup=['echo no such module >&2; exit 3']")
     assert ran.code == 2
@@ -217,38 +182,3 @@ def test_no_cluster(sweep: Clustered[RayLab]) -> None:
     ran = sweep.run("cluster.address=127.0.0.1:1")
     assert ran.code == 2
     assert "Ray: no cluster answers" in ran.err
-
-
-@pytest.mark.slow
-def test_a_sweep_whose_driver_was_killed_is_collected(sweep: Clustered[RayLab]) -> None:
-    sweep.touch(f"hold-{HELD}")
-    sweep.leave()
-    sweep.until(lambda: sweep.begun(HELD) and len(sweep.recorded()) == 5, "a record of everything else")
-    early = sweep.collect()
-    assert "Collect    sweeprof collect" in early.out
-    assert early.code == 4, early.out + early.err
-    assert sweep.statuses() == {0: "ok", 1: "ok", 2: "ok", 3: "skipped", 4: "ok", 5: "ok"}
-    sweep.remove(f"hold-{HELD}")
-    late = sweep.collect("--wait")
-    assert late.code == 0, late.out + late.err
-    assert sweep.flaws() == []
-
-
-@pytest.mark.slow
-def test_real_models_have_the_rows_of_this_host(lab: RayLab, tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "there").mkdir()
-    words = (
-        "model=mlp,lenet5",
-        "batch_size=1,2",
-        "metrics=static",
-        "tracking=none",
-        "dataset=synthetic",
-        f"limits.locks={tmp_path / 'locks'}",
-    )
-    here = run_command(tmp_path / "here", *words)
-    there = run_command(tmp_path / "there", *words, *lab.arguments, "shards=2")
-    assert (here.code, there.code) == (0, 0), there.out + there.err
-    columns = ["model", "backend", "batch_size", "status", "compute/macs", "params/total"]
-    tables = [pd.read_csv(ran.folder("adhoc") / "comparison.csv")[columns] for ran in (here, there)]
-    pd.testing.assert_frame_equal(tables[0], tables[1])

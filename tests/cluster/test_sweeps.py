@@ -49,54 +49,6 @@ def test_the_quickstart_over_three_nodes_has_the_rows_of_this_host(
         print(f"\nquickstart: {len(records)} combinations on {', '.join(sorted(set(nodes.values())))}")
 
 
-def test_a_search_is_one_task(slurm: Lab, tmp_path: Path) -> None:
-    fake = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "metrics=latency", "protocol=quick")
-    search = (
-        "batch_size=doubling(1,128)",
-        "search.maximize=throughput",
-        "search.trials=4",
-        "search.sampler=RandomSampler",
-    )
-    ran = run_command(tmp_path, "name=search", *fake, *search, *CLUSTER, timeout=200)
-    assert ran.code == 0, ran.out + ran.err
-    folder = ran.folder("search")
-    rows = json.loads((folder / "comparison.json").read_text())["rows"]
-    assert [row["status"] for row in rows] == ["ok"] * 4
-    (submission,) = Jobs(folder).all()
-    assert submission.shards == (0,)
-    resumed = run_command(tmp_path, f"resume={folder}", timeout=60)
-    assert resumed.code == 0, resumed.out + resumed.err
-    assert Jobs(folder).all() == [submission]  # nothing is left for a task to do
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_six_hundred_static_combinations(slurm: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    began = time.monotonic()
-    ran = run_command(
-        tmp_path,
-        "model=mlp,lenet5",
-        "batch_size=range(1,301)",
-        *STATIC,
-        *CLUSTER,
-        "shards=6",
-        "dataset=digits",
-        timeout=500,
-    )
-    took = time.monotonic() - began
-    assert ran.code == 0, ran.out + ran.err
-    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv")
-    assert len(table) == 600
-    assert set(table["status"]) == {"ok"}
-    assert set(table[table["model"] == "lenet5"]["params/total"]) == {61706}
-    (submission,) = Jobs(ran.folder("adhoc")).all()
-    assert len(submission.shards) == 6
-    with capsys.disabled():
-        print(
-            f"\n600 static combinations in 6 tasks: {took:.0f} s, {took / 600 * 1000:.0f} ms each, queue and reports included"
-        )
-
-
 def submitted(slurm: Lab, cwd: Path, *arguments: str) -> Path:
     """Start a sweep whose jobs are held, and kill the driver once everything is submitted; returns the sweep's folder."""
     driver = start_command(cwd, *arguments)

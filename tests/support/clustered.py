@@ -171,11 +171,6 @@ class Clustered(Generic[L]):
         submission = next(s for s in reversed(self.jobs.all()) if shard in s.shards)
         return f"{submission.job}_{submission.shards.index(shard)}"
 
-    def has_ended(self) -> bool:
-        """Whether Slurm, which knows its tasks for a while yet, has done with all of them."""
-        states = set(self.tasks().values())
-        return bool(states) and states <= {"CANCELLED", "COMPLETED", "FAILED"}
-
     def begun(self, number: int) -> bool:
         """Whether a combination is being measured."""
         text = "".join(path.read_text() for path in self.cwd.glob("outputs/adhoc/*/events/shard-*.jsonl"))

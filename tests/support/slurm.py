@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[1] / "cluster" / "lab.sh"
@@ -38,11 +38,6 @@ class Lab:
     def __init__(self, settings: Mapping[str, int]) -> None:
         self.settings = dict(settings)
         self._dead: set[str] = set()
-
-    @property
-    def nodes(self) -> list[str]:
-        """The hostnames of its nodes."""
-        return [f"n{number}" for number in range(1, self.settings.get("NODES", 3) + 1)]
 
     def start(self) -> None:
         """An empty cluster, whatever ran before; its nodes are idle."""
@@ -94,16 +89,6 @@ class Lab:
         while not predicate():
             assert time.monotonic() < deadline, f"not in {timeout_s} s: {said}\n{self.logs()}"
             time.sleep(0.1)
-
-    def wait_for(self, task: str, states: str | Iterable[str], timeout_s: float = 20) -> None:
-        """Wait for a task to be in that state, or one of those."""
-        wanted = {states} if isinstance(states, str) else set(states)
-        self.wait_until(lambda: self.states(task).get(task) in wanted, timeout_s, f"{task} is {' or '.join(wanted)}")
-
-    def start_now(self, task: str) -> None:
-        """End the hold of a requeued or preempted task: 6 s here, 121 s on a cluster with Slurm's defaults."""
-        self.wait_for(task, "PENDING")  # the hold begins when the former life has ended, and would undo an earlier word
-        self.scontrol("update", f"job={task}", "starttime=now")
 
     def kill_node(self, name: str) -> None:
         """A power cut: every process of the node is gone, and Slurm has yet to notice."""

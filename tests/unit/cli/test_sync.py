@@ -20,7 +20,6 @@ from sweeprof.results.record import Record
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.tracker_process import keep_config, note_ending
 from sweeprof.storage import Folder, Jobs, Submission
-from sweeprof.tracking import MLFLOW
 
 NOTING = """
 import json
@@ -206,13 +205,3 @@ def test_a_sweep_of_this_host(folder: Folder, capsys: pytest.CaptureFixture[str]
     sweep_folder(folder.path, fake_plan({"a": {}}))
     assert collect([str(folder.path)]) == 1
     assert "was not measured by jobs of a cluster" in capsys.readouterr().err
-
-
-def test_a_password_that_is_not_stored(
-    slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    keep_config(folder, {"_target_": MLFLOW, "uri": "http://me:pa55@lab:5000"})
-    assert collect([str(folder.path)]) == 1
-    err = capsys.readouterr().err
-    assert "had a password, which is not stored" in err
-    assert "pa55" not in err

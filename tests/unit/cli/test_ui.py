@@ -63,13 +63,6 @@ def test_a_sweep_that_was_not_tracked_names_the_command_that_sends_it(sweep: Pat
     assert said(sweep) == (1, expected)
 
 
-def test_last_is_the_newest_below_output(sweep: Path, said: Said) -> None:
-    code, err = said("--output", sweep.parents[1])
-    assert code == 1
-    assert str(sweep) in err
-    assert said("--output", sweep) == (1, f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.")
-
-
 def test_without_a_folder_the_newest_sweep_that_was_sent_is_chosen(sweep: Path, said: Said) -> None:
     older = sweep.with_name("2026-11-20_10-00-00Z")
     shutil.copytree(sweep, older)
@@ -110,14 +103,6 @@ def test_a_silent_server_is_named_without_password(sweep: Path, said: Said, monk
     assert "pa55word" not in err
 
 
-@pytest.mark.parametrize("words", [["--uri", "http://lab"], ["--port", "many"]])
-def test_a_mistake_on_the_command_line_is_code_1(words: list[str], sweep: Path, said: Said) -> None:
-    code, err = said(sweep, *words)
-    assert code == 1
-    assert err.startswith("error: ")
-    assert words[0] in err
-
-
 def test_a_refusing_database_is_named_without_password(
     sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,21 +131,18 @@ def test_a_missing_package_is_named_with_what_installs_it(
     assert err.endswith(f"needs {package}, which is not installed: pip install 'sweeprof[{extra}]'.")
 
 
-def test_a_port_that_no_user_may_use(sweep: Path, said: Said) -> None:
+def test_a_port_that_cannot_be_used(sweep: Path, said: Said, login: str) -> None:
     (sweep.parents[1] / "mlflow.db").touch()
     sent(sweep, None)
-    code, err = said(sweep, "--port", "70000")
-    assert code == 1
-    assert err == "error: --port: 70000 is not a port that you may use: 1024 to 65535, or 0 for any free port."
-
-
-def test_a_program_that_is_no_mlflow_server_is_a_taken_port(sweep: Path, said: Said) -> None:
-    (sweep.parents[1] / "mlflow.db").touch()
-    sent(sweep, None)
+    allowed = "error: --port: 70000 is not a port that you may use: 1024 to 65535, or 0 for any free port."
+    assert said(sweep, "--port", "70000") == (1, allowed)
     with answering(404) as port:
         code, err = said(sweep, "--port", port)
-    assert code == 1
-    assert err.startswith(f"error: --port: {port} is taken: another program listens there")
+        assert code == 1
+        assert err.startswith(f"error: --port: {port} is taken: another program listens there")
+        assert Answering.authorizations == []  # the login is not for whoever listens on this machine
+        assert is_healthy(f"http://ann:pa55word@127.0.0.1:{port}")
+    assert Answering.of_health == [None]
 
 
 def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environment(
@@ -195,26 +177,6 @@ def test_a_server_of_the_folder_gets_no_login(
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         assert said(sweep)[0] == 2
     assert Answering.authorizations == [None, login]
-
-
-def test_a_login_of_the_environment_is_used(
-    sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with answering(401) as port:
-        sent(sweep, f"http://***@127.0.0.1:{port}", complete=False)
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        assert said(sweep)[0] == 2
-    assert Answering.authorizations == [login]
-
-
-def test_the_login_is_not_for_whoever_listens_on_this_machine(sweep: Path, said: Said, login: str) -> None:
-    (sweep.parents[1] / "mlflow.db").touch()
-    sent(sweep, None)
-    with answering(404) as port:
-        assert said(sweep, "--port", port)[0] == 1
-        assert Answering.authorizations == []
-        assert is_healthy(f"http://ann:pa55word@127.0.0.1:{port}")
-    assert Answering.of_health == [None]
 
 
 def test_another_server_gets_no_password(sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,15 +326,7 @@ def basic(user: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:'.encode()).decode()}"
 
 
-@pytest.mark.parametrize(
-    ("path", "method"),
-    [
-        *[("/", "GET"), ("/health", "POST"), ("/health/", "GET"), ("//health", "GET")],
-        *[("/version", "GET"), ("/x", "HEAD")],
-        *[("/api/2.0/mlflow/experiments/search", "POST"), ("/ajax-api/2.0/mlflow/runs/search", "OPTIONS")],
-        *[("/graphql", "POST"), ("/get-artifact", "GET"), ("/static-files/main.js", "GET"), ("/docs", "GET")],
-    ],
-)
+@pytest.mark.parametrize(("path", "method"), [("/", "GET"), ("/health", "POST"), ("//health", "GET"), ("/x", "HEAD")])
 def test_a_request_without_the_token_is_refused(path: str, method: str) -> None:
     wrong = TOKEN[:-1] + "0"
     for headers in (
@@ -382,10 +336,7 @@ def test_a_request_without_the_token_is_refused(path: str, method: str) -> None:
         start, body = asked(path, method, query=f"token={wrong}&x=%ff", **headers)
         assert start["status"] == 403
         assert TOKEN.encode() not in body["body"]
-
-
-def test_a_token_in_the_query_of_another_page_is_refused() -> None:
-    assert asked("/get-artifact", query=f"token={TOKEN}")[0]["status"] == 403
+    assert asked("/get-artifact", query=f"token={TOKEN}")[0]["status"] == 403  # not the page of the printed address
 
 
 def test_what_has_the_token_is_passed_on() -> None:

@@ -1,14 +1,21 @@
-"""Tasks that are submitted and followed, with a Slurm that answers as it is told."""
+"""Tasks that are submitted, followed and run on their node, with a Slurm that answers as it is told."""
 
 from __future__ import annotations
 
+import dataclasses
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
-from support.plans import read_records
+from support.plans import fake_plan, read_records, sweep_folder
 from support.scripted import ScriptedSlurm
 from sweeprof.cluster import slurm as commands
 from sweeprof.cluster.job_tracker import (
@@ -22,10 +29,34 @@ from sweeprof.cluster.job_tracker import (
     may_be_at_work,
 )
 from sweeprof.cluster.scheduler import ClusterError, TaskState
+from sweeprof.config.schema import RESOURCES
 from sweeprof.errors import UserError
+from sweeprof.paths import conf_folder
 from sweeprof.plan.plan import Trial
-from sweeprof.results.record import Record
+from sweeprof.results.files import read_json, write_json
+from sweeprof.results.record import Json, Record
+from sweeprof.run import cluster_task
+from sweeprof.run.locks import locked
 from sweeprof.storage import HELD, EventLog, Folder, Jobs, Note, Submission
+
+SHARDS = (("ca", "cb"), ("cc", "cd"), ("ce", "cf"))
+
+
+def _cluster() -> Json:
+    settings = yaml.safe_load((conf_folder() / "cluster" / "slurm.yaml").read_text()) | {"poll_s": 0.1}
+    asked = {key: settings[key] for key in RESOURCES} | {"cpus": 1, "gpus": 0}
+    return {"settings": settings, "resources": [asked, asked, {**asked, "partition": "other"}]}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlurm:
+    return ScriptedSlurm(tmp_path / "slurm", monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    plan = fake_plan({name: {} for name in "abcdef"}, passes=("analysis",))
+    return sweep_folder(tmp_path / "out" / "test" / "1", dataclasses.replace(plan, shards=SHARDS, cluster=_cluster()))
 
 
 def submitted(folder: Folder) -> tuple[JobTracker, Submission, Submission]:
@@ -93,7 +124,7 @@ def test_what_is_refused_for_now_is_submitted_as_tasks_end(slurm: ScriptedSlurm,
     assert tracker.jobs.outcomes() == {}
 
 
-@pytest.mark.parametrize("step_s", [-7200.0, 0.0, 7200.0])
+@pytest.mark.parametrize("step_s", [-7200.0, 7200.0])
 def test_only_its_own_trial_is_blamed(
     slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
@@ -153,15 +184,6 @@ def test_an_sbatch_that_was_heard_is_found_again(slurm: ScriptedSlurm, folder: F
     tracker.submit(tracker.unattended())
     assert tracker.numbers() == ["1", "77"]
     assert not tracker.jobs.read(heard.token).revoked  # type: ignore[union-attr]
-
-
-def test_jobs_are_cancelled_also_where_the_queue_is_not_told(slurm: ScriptedSlurm, folder: Folder) -> None:
-    tracker, _, _ = submitted(folder)
-    slurm.go_away()
-    with pytest.raises(ClusterError):  # whether they have ended is not known
-        tracker.cancel()
-    assert slurm.told("scancel") == ["1 2"]
-    assert all(submission.revoked for submission in tracker.jobs.all())
 
 
 def test_the_user_s_view_hides_nothing(slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +266,7 @@ KILLED = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch."
 @pytest.mark.parametrize(
     ("word", "output", "status"),
     [
-        ("FAILED", LIMIT, "oom"),  # told by the output where there are no cgroups
-        ("CANCELLED", LIMIT, "oom"),
+        ("CANCELLED", LIMIT, "oom"),  # told by the output where there are no cgroups
         ("FAILED", KILLED, "oom"),  # told at the end of a task, whatever ended that
         ("CANCELLED", KILLED, "lost"),
         ("TIMEOUT", KILLED, "timeout"),
@@ -287,38 +308,26 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def ended(folder: Folder) -> None:
-    """Every task of every submission has told its end."""
+def submit_elsewhere(folder: Folder) -> Submission:
     jobs = Jobs(folder.path)
-    for submission in jobs.all():
-        for number in range(len(submission.shards)):
-            jobs.write_note(submission.token, number, Note("1", "n1", 0, 2.0))
+    submission = jobs.new("test", [0, 1, 2], {})
+    jobs.keep(submission, "#!/bin/bash\n")
+    return submission
 
 
-def submit_elsewhere(folder: Folder) -> None:
-    jobs = Jobs(folder.path)
-    jobs.keep(jobs.new("test", [0, 1, 2], {}), "#!/bin/bash\n")
-
-
-def test_jobs_at_work(slurm: ScriptedSlurm, folder: Folder) -> None:
-    assert live_jobs(folder) == []
-    tracker = job_tracker(folder)
-    tracker.submit(tracker.unattended())
-    first, _ = Jobs(folder.path).all()
-    slurm.queue(first, "RUNNING", "PENDING", job=1)
-    assert live_jobs(folder) == ["1"]
-    assert may_be_at_work(folder)
-    slurm.queue(first)
-    assert not may_be_at_work(folder)
+def end(folder: Folder, submission: Submission) -> None:
+    """Let every task tell its end."""
+    for number in range(3):
+        Jobs(folder.path).write_note(submission.token, number, Note("1", "n1", 0, 2.0))
 
 
 @pytest.mark.usefixtures("nowhere")
 def test_a_host_without_slurm_need_not_ask_of_tasks_that_told_their_end(folder: Folder) -> None:
-    submit_elsewhere(folder)
+    submission = submit_elsewhere(folder)
     assert may_be_at_work(folder)
     with pytest.raises(UserError, match="this host does not have"):
         live_jobs(folder)
-    ended(folder)
+    end(folder, submission)
     assert live_jobs(folder) == []
     assert not may_be_at_work(folder)
     follow(folder.path, wait=True)
@@ -327,10 +336,7 @@ def test_a_host_without_slurm_need_not_ask_of_tasks_that_told_their_end(folder: 
 @pytest.mark.usefixtures("nowhere")
 def test_a_task_that_another_took_the_place_of_has_nothing_to_tell(folder: Folder) -> None:
     submit_elsewhere(folder)  # killed without a word
-    submit_elsewhere(folder)
-    newest = Jobs(folder.path).all()[-1]
-    for number in range(3):
-        Jobs(folder.path).write_note(newest.token, number, Note("2", "n1", 0, 2.0))
+    end(folder, submit_elsewhere(folder))
     assert not may_be_at_work(folder)
 
 
@@ -351,7 +357,8 @@ def test_ctrl_c_is_one_also_where_slurm_does_not_answer(
     with pytest.raises(KeyboardInterrupt):
         launch(folder.path)
     assert slurm.told("scancel") == ["1 2"]
-    assert "scancel 1 2" in caplog.text
+    assert "scancel 1 2" in caplog.text  # whether they have ended is not known
+    assert all(submission.revoked for submission in Jobs(folder.path).all())
 
 
 def test_an_interrupted_sbatch_is_cancelled(
@@ -368,3 +375,74 @@ def test_an_interrupted_sbatch_is_cancelled(
     assert slurm.told("scancel") == ["5"]
     assert all(submission.revoked for submission in Jobs(folder.path).all())
     assert job_tracker(folder).live == {}
+
+
+# What a task does on its node
+
+
+@pytest.fixture
+def submission(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Submission:
+    told = {"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1", "SLURMD_NODENAME": "n2"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    jobs = Jobs(folder.path)
+    made = jobs.new("test", [0, 2], {})
+    jobs.keep(made)
+    return made
+
+
+def note_of(folder: Folder, submission: Submission) -> Note:
+    note = Jobs(folder.path).note(submission.token, 1)
+    assert note is not None
+    return note
+
+
+def test_it_measures_its_shard_and_tells_its_end(folder: Folder, submission: Submission) -> None:
+    assert cluster_task.main([str(folder.path), submission.token]) == 0
+    assert sorted(path.name for path in folder.records.iterdir()) == ["ce", "cf"]
+    note = note_of(folder, submission)
+    assert note.ended is not None
+    assert (note.job, note.node, note.error) == ("7_1", "n2", None)
+    assert read_json(folder.records / "ce" / "analysis-r0.json")["environment"]["scheduler"]["job"] == "7_1"
+
+
+def test_it_does_not_end_with_the_driver(folder: Folder, submission: Submission) -> None:
+    """Ray's processes may be of the session of the driver, which is gone where nothing waits for the jobs."""
+    driver = subprocess.Popen([sys.executable, "-c", ""])
+    driver.wait()
+    told = {"pid": driver.pid, "host": socket.gethostname(), "user": None, "token": "x", "gpus": None}
+    write_json(folder.path / "driver.json", {**told, "session": os.getsid(0)})
+    task = multiprocessing.get_context("fork").Process(
+        target=cluster_task.main, args=([str(folder.path), submission.token],)
+    )
+    task.start()
+    task.join()
+    assert task.exitcode == 0
+    assert sorted(path.name for path in folder.records.iterdir()) == ["ce", "cf"]
+
+
+def test_one_that_was_revoked_measures_nothing(folder: Folder, submission: Submission) -> None:
+    Jobs(folder.path).revoke(submission)
+    assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.REVOKED
+    assert not folder.records.exists()
+    assert Jobs(folder.path).note(submission.token, 1) is None
+
+
+def test_two_do_not_measure_one_shard(folder: Folder, submission: Submission, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_task, "ENDING_S", 0.1)
+    folder.events.mkdir(exist_ok=True)
+    with locked(folder.events / "shard-2.jsonl") as other:
+        assert other is None
+        assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.EXIT_HELD
+    assert note_of(folder, submission).error == HELD
+    assert not folder.records.exists()
+
+
+def test_what_ends_it_is_told(folder: Folder, submission: Submission, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> bool:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(cluster_task, "run_shard", fails)
+    with pytest.raises(RuntimeError):
+        cluster_task.main([str(folder.path), submission.token])
+    assert note_of(folder, submission).error == "RuntimeError: no such device"

@@ -1,14 +1,11 @@
-"""Command lines and config files as plans: baselines, names, values that YAML, Python or Hydra confuse, bounded work at scale."""
+"""Command lines and config files as plans: baselines, names, values that YAML, Python or Hydra confuse, clusters, searches."""
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import re
 import shlex
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,11 +14,15 @@ from hydra.core.utils import setup_globals
 from rich.console import Console
 
 from support import planning
-from support.planning import composer, fake_config, write_configs
+from support.planning import composer, write_configs
+from sweeprof.config.override_syntax import spelled
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
 from sweeprof.plan import compose
-from sweeprof.plan.plan import Plan, identity
+from sweeprof.plan.compose import change_problems
+from sweeprof.plan.plan import Plan, SearchPlan
+from sweeprof.results.compared_rows import SearchGoal
+from sweeprof.results.record import Json
 from sweeprof.targets import instantiate, restored, storable
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
@@ -29,7 +30,7 @@ OPEN = "model.fake._target_=builtins.dict"
 """A builder that takes any argument."""
 
 
-def planned(*arguments: str, configs: Path | None = None) -> Plan:
+def mlp_plan(*arguments: str, configs: Path | None = None) -> Plan:
     return planning.planned(["model=mlp", "metrics=latency", "tracking=none", *arguments], configs)
 
 
@@ -54,12 +55,8 @@ PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true
         ([], {"backend": "torch"}),
         (["batch_size=1,8"], {"backend": "torch"}),
         (["backend=tensorflow"], {}),
-        (["backend=onnxruntime,tensorflow"], {"backend": "onnxruntime"}),
         (["backend=jax,tensorflow", PRECISIONS], {"backend": "jax", "backend.precision": "fp32"}),
-        (["backend=torch,torch_compile"], {"backend": "torch"}),
-        ([PRECISIONS], {"backend.precision": "fp32"}),
         (["backend.precision=bf16,int8"], {"backend": "torch"}),
-        ([LAYOUTS], {"backend.channels_last": False}),
         ([PRECISIONS, LAYOUTS], {"backend.precision": "fp32", "backend.channels_last": False}),
         (["backend=torch_compile,torch", PRECISIONS], {"backend": "torch", "backend.precision": "fp32"}),
         ([PRECISIONS, "compare.baseline={backend.precision: bf16}"], {"backend.precision": "bf16"}),
@@ -68,44 +65,30 @@ PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true
     ],
 )
 def test_the_baseline_is_the_plainest_of_what_a_sweep_varies(arguments: list[str], baseline: dict[str, Any]) -> None:
-    plan = planned(*arguments)
+    plan = mlp_plan(*arguments)
     assert plan.baseline == baseline
     assert len(plan.shards) == 1
 
 
 def test_a_loss_and_an_optimizer_of_the_users_key_by_key() -> None:
     """As a model and its arguments: none of these keys is in the default config, in which both are names."""
-    optimizer = ("training.optimizer._target_=torch.optim.SGD", "training.optimizer.lr=0.1,0.01")
-    plan = planned("mode=training", "training.loss._target_=operator.sub", *optimizer)
+    optimizer = ("training.optimizer._target_=builtins.dict", "training.optimizer.lr=0.1,0.01")
+    plan = mlp_plan("mode=training", "training.loss._target_=operator.sub", *optimizer)
     assert [c.config["training"] for c in plan.combinations] == [
-        {"loss": {"_target_": "operator.sub"}, "optimizer": {"_target_": "torch.optim.SGD", "lr": rate}}
+        {"loss": {"_target_": "operator.sub"}, "optimizer": {"_target_": "builtins.dict", "lr": rate}}
         for rate in (0.1, 0.01)
     ]
 
 
 def test_an_inference_is_measured_once_whatever_trains() -> None:
-    plan = planned("mode=inference,training", "training.optimizer=sgd,adamw,none")
+    plan = mlp_plan("mode=inference,training", "training.optimizer=sgd,adamw,none")
     kinds = [(c.axes["mode"], c.axes["training.optimizer"]) for c in plan.combinations]
     assert kinds == [("inference", "sgd"), *(("training", name) for name in ("sgd", "adamw", "none"))]
     assert [excluded.axes["training.optimizer"] for excluded in plan.excluded] == ["adamw", "none"]
     assert all(excluded.reason.startswith("the same as ") for excluded in plan.excluded)
 
 
-def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> None:
-    adam = {"optimizer": "adam", "loss": "mean"}
-    for mode, alike in (("inference", True), ("training", False)):
-        config = {**copy.deepcopy(fake_config()), "mode": mode}
-        assert config["training"] != adam
-        assert (identity(config) == identity({**config, "training": adam})) == alike
-
-
 # Names and commands
-
-
-def test_an_excluded_combination_has_the_name_of_the_users_own_model() -> None:
-    plan = planned("model.torch._target_=sweeprof.zoo.mlp.torch_model", "batch_size=1,8", "exclude=['batch_size > 1']")
-    names = [c.axes["model"] for c in plan.combinations] + [excluded.axes["model"] for excluded in plan.excluded]
-    assert names == ["torch_model", "torch_model"]
 
 
 def test_a_model_of_a_file_is_the_users_own(tmp_path: Path) -> None:
@@ -118,25 +101,16 @@ def test_a_model_of_a_file_is_the_users_own(tmp_path: Path) -> None:
     typed = planning.planned([*words, "backend=torch,tensorflow", "tracking=none"])
     assert [c.id for c in of_sweep.combinations] == [c.id for c in typed.combinations]
     assert [c.unsupported is None for c in of_sweep.combinations] == [True, False]
-    of_experiment = planning.planned(["+exp=own", "backend=torch,onnxruntime", "tracking=none"], tmp_path)
+    of_experiment = planning.planned(["+exp=own", "batch_size=1,2", "tracking=none"], tmp_path)
     for plan in (of_sweep, of_experiment):
         assert [c.axes["model"] for c in plan.combinations] == ["torch_model", "torch_model"]
     chosen = planning.planned(["model=lenet5", words[0], "backend=torch,tensorflow", "tracking=none"])
     assert [c.axes["model"] for c in chosen.combinations] == ["torch_model", "lenet5"]
 
 
-@pytest.mark.parametrize(
-    ("named", "name"),
-    [
-        ("one", "one"),
-        ("[one,two]", "one+two"),
-        ("team/three", "team-three"),
-        ("[one,team/three]", "one+team-three"),
-        ("größe", "größe"),
-    ],
-)
+@pytest.mark.parametrize(("named", "name"), [("[one,team/three]", "one+team-three"), ("größe", "größe")])
 def test_a_plan_with_the_name_of_its_sweep_files_can_be_read(tmp_path: Path, named: str, name: str) -> None:
-    names = ("one", "two", "team/three", "größe")
+    names = ("one", "team/three", "größe")
     write_configs(tmp_path, {f"sweep/{file}": f"seed: {{weights: {at}}}\n" for at, file in enumerate(names)})
     plan = planning.planned([f"+sweep={named}", "tracking=none"], tmp_path)
     assert plan.name == name
@@ -175,43 +149,42 @@ def test_the_command_is_stored_as_it_was_typed() -> None:
 
 
 def test_a_range_has_its_values() -> None:
-    assert planned("protocol.max_s=range(1,2,0.25)").axes["protocol.max_s"] == [1, 1.25, 1.5, 1.75]
+    assert mlp_plan("protocol.max_s=range(1,2,0.25)").axes["protocol.max_s"] == [1, 1.25, 1.5, 1.75]
 
 
 def test_the_command_line_overrides_what_a_sweep_file_gives_the_sweeper() -> None:
     params = "hydra.sweeper.params={batch_size: '1,2', backend.threads: 3}"
-    plan = planned(params, "batch_size=4,8")
+    plan = mlp_plan(params, "batch_size=4,8")
     assert [(c.axes["batch_size"], c.config["backend"]["threads"]) for c in plan.combinations] == [(4, 3), (8, 3)]
 
 
 @pytest.mark.parametrize(
-    ("config", "words", "expected"),
+    ("config", "axis", "expected"),
     [
-        ("{of: '${hydra:runtime.choices.model}'}", ["batch_size=1,2"], [{"of": "own"}] * 2),
-        ("{of: '${.${.which}}', which: x, x: 1, y: 2}", ["model.fake.which=x,y"], [{"of": 1}, {"of": 2}]),
-        ("{of: '${.a-b}', a-b: 1}", ["++model.fake.a-b=5,6"], [{"of": 5}, {"of": 6}]),
-        ("{of: '${oc.select:batch_size}', other: '${oc.dict.values:dataset.shape_of}'}", ["batch_size=3,4"], None),
+        ("of: '${hydra:runtime.choices.model}'", "batch_size=1,2", ["own", "own"]),
+        ("of: '${.${.which}}', which: x, x: 1, y: 2", "model.fake.which=x,y", [1, 2]),
+        ("of: '${.a-b}', a-b: 1", "++model.fake.a-b=5,6", [5, 6]),
     ],
-    ids=["a resolver of Hydra", "an interpolation in an interpolation", "a key with a dash", "a key that is missing"],
 )
 def test_what_an_interpolation_reads_follows_the_axes(
-    tmp_path: Path, config: str, words: list[str], expected: list[Any] | None
+    tmp_path: Path, config: str, axis: str, expected: list[Any]
 ) -> None:
-    write_configs(tmp_path, {"model/own": f"fake: {config}\n".replace("{of", "{_target_: builtins.dict, of")})
+    write_configs(tmp_path, {"model/own": f"fake: {{_target_: builtins.dict, {config}}}\n"})
     setup_globals()  # Hydra's resolvers, which a run has
-    if expected is None:
-        with pytest.raises(UserError, match="cannot be composed"):
-            fake_plan("model=own", *words, configs=tmp_path)
-        return
-    found = arguments_of(fake_plan("model=own", *words, configs=tmp_path))
-    assert [{key: node[key] for key in want} for node, want in zip(found, expected, strict=True)] == expected
+    plan = fake_plan("model=own", axis, configs=tmp_path)
+    assert [node["of"] for node in arguments_of(plan)] == expected
+
+
+def test_an_interpolation_of_a_key_that_is_missing_is_a_mistake(tmp_path: Path) -> None:
+    write_configs(tmp_path, {"model/own": "fake: {_target_: builtins.dict, of: '${oc.dict.values:dataset.nothing}'}\n"})
+    with pytest.raises(UserError, match="cannot be composed"):
+        fake_plan("model=own", "batch_size=3,4", configs=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("values", "rule", "left"),
     [
         ("1, true, 2", "1", [True, 2]),
-        ("1, true, 2", "true", [1, 2]),
         ("0.0, -0.0, 0", "-0.0", [0.0, 0]),
         ("0, false, null, ''", "[0, null]", [False, ""]),
         ("[1], [true]", "[[1]]", [[True]]),
@@ -223,13 +196,8 @@ def test_values_that_are_equal_in_python_are_different_values(
     text = f"axes: {{model.fake.x: [{values}]}}\nexclude: [{{model.fake.x: {rule}}}]\n"
     plan = fake_plan(OPEN, "+sweep=s", configs=write_configs(tmp_path, {"sweep/s": text}))
     assert [repr(node["x"]) for node in arguments_of(plan)] == list(map(repr, left))
-
-
-@pytest.mark.parametrize(("word", "value"), [("true", "True"), ("-0.0", "-0.0"), ("false", "False")])
-def test_the_command_line_chooses_among_values_that_are_equal_in_python(tmp_path: Path, word: str, value: str) -> None:
-    write_configs(tmp_path, {"sweep/s": "axes: {model.fake.x: [1, true, 0.0, -0.0, 0, false]}\n"})
-    (node,) = arguments_of(fake_plan(OPEN, "+sweep=s", f"model.fake.x={word}", configs=tmp_path))
-    assert repr(node["x"]) == value
+    chosen = fake_plan(OPEN, "+sweep=s", f"model.fake.x={spelled(left[0])}", configs=tmp_path)
+    assert [repr(node["x"]) for node in arguments_of(chosen)] == [repr(left[0])]
 
 
 def test_a_list_of_values_may_stand_elsewhere_in_the_config(tmp_path: Path) -> None:
@@ -238,7 +206,7 @@ def test_a_list_of_values_may_stand_elsewhere_in_the_config(tmp_path: Path) -> N
     assert [(c.config["batch_size"], c.axes["model.fake.x"]) for c in plan.combinations] == [(2, 2), (4, 4)]
 
 
-@pytest.mark.parametrize("words", [["model=own"], ["model=own", "batch_size=1,2"], ["+sweep=s"]])
+@pytest.mark.parametrize("words", [["model=own"], ["+sweep=s"]])
 def test_a_value_that_is_left_open_is_found_while_planning(tmp_path: Path, words: list[str]) -> None:
     own = "fake: {_target_: builtins.dict, width: '???'}\n"
     write_configs(tmp_path, {"model/own": own, "sweep/s": "axes: {model: [own]}\n"})
@@ -287,23 +255,13 @@ def test_a_partial_node_is_called() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: Counter[str] = Counter()
-
-    def counting(name: str, part: Any) -> Any:
-        looked[name] += 1
-        return part_problems(name, part)
-
-    monkeypatch.setattr("sweeprof.plan.sweep_file.part_problems", counting)
+def test_ten_thousand_combinations_take_bounded_work() -> None:
     steps = "model.fake.step_s=range(0.001,0.0255,0.001)"
     made = composer([*FAKE, "batch_size=range(1,101)", "backend.slowdown=1.0,2.0,3.0,4.0", steps])
     plan = made.plan()
     assert len(plan.combinations) == len({c.id for c in plan.combinations}) == 10_000
     assert (made.points.resolver.compositions, made.points.resolver.resolutions) == (1, 1)
-    expected = {"model": 25, "backend": 4, "batch_size": 100}
-    assert {name: looked[name] for name in looked if looked[name] > 1} == expected
     assert len({id(c.config["model"]) for c in plan.combinations}) == 25
-    assert len({id(c.config["protocol"]) for c in plan.combinations}) == 1
     data = plan.to_dict()
     assert [len(data["parts"][name]) for name in ("model", "backend", "protocol")] == [25, 4, 1]
     assert len(json.dumps(data)) < 10_000_000
@@ -333,17 +291,117 @@ def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.Monkey
     assert len(set(lines)) == len(lines)
 
 
-def test_a_line_of_planning_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compose, "LINE_S", 0.01)
-    out = io.StringIO()
-    with compose.PlanningDisplay(Console(file=out, width=200)) as display:
-        display.total = 1
-        display.advance()
-        time.sleep(0.1)
-    assert out.getvalue() == "planning: checking 1 combination\n"
-
-
-@pytest.mark.parametrize("text", ["${oc.env:HOME}", r"\${x}", r"\\${x}", "a${b", "$${c}"])
+@pytest.mark.parametrize("text", ["${oc.env:HOME}", r"\\${x}", "a${b"])
 def test_what_a_composed_config_has_is_resolved_no_further(text: str) -> None:
     made = instantiate({"_target_": "builtins.dict", "text": text, "more": [{"_target_": "builtins.dict", "of": text}]})
     assert made == {"text": text, "more": [{"of": text}]}
+
+
+# Clusters: what tasks ask for, and how combinations are dealt out to them
+
+
+def clustered(*arguments: str) -> Plan:
+    return fake_plan("cluster=slurm", *arguments)
+
+
+TWO = ("batch_size=1,2,3,4", "model.fake.step_s=0.001,0.002", "compare.baseline={model.fake.step_s: 0.001}")
+
+
+def test_what_combinations_use_is_asked_for() -> None:
+    plan = clustered("backend.threads=3", "cluster.memory=4GiB", "cluster.partition=cpu")
+    (asked,) = plan.cluster["resources"]
+    assert (asked["cpus"], asked["gpus"], asked["memory"], asked["partition"]) == (3, 0, "4GiB", "cpu")
+    assert Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_a_gpu_is_asked_for_where_the_device_is_one() -> None:
+    plan = planning.planned(["cluster=slurm", "device=cuda,cpu", "tracking=none"])
+    device = {c.id: c.axes["device"] for c in plan.combinations}
+    asked = zip(plan.shards, plan.cluster["resources"], strict=True)
+    assert {device[id]: one["gpus"] for shard, one in asked for id in shard} == {"cuda": 1, "cpu": 0}
+
+
+def test_a_pair_gets_what_is_enough_for_both() -> None:
+    plan = clustered("batch_size=1,2", "backend.threads=1,4", "compare.baseline={backend.threads: 1}")
+    assert [asked["cpus"] for asked in plan.cluster["resources"]] == [4]
+
+
+@pytest.mark.parametrize(
+    ("setting", "shards"),
+    [("cluster.minutes=0.05", 4), ("cluster.minutes=1000", 1), ("shards=3", 3), ("shards=7", 4)],
+)
+def test_there_are_shards_for_about_the_minutes_or_as_many_as_were_asked_for(setting: str, shards: int) -> None:
+    assert len(clustered(*TWO, setting).shards) == shards  # of four pairs
+
+
+# Searches
+
+LATENCY = "metrics=latency"
+SIZES = "batch_size=doubling(1,64)"
+
+
+def test_a_search_is_part_of_the_plan() -> None:
+    given = "search={maximize: throughput, subject_to: ['latency < 5 ms'], trials: 4}"
+    plan = fake_plan(LATENCY, SIZES, "compare.constraints=['batch_size < 64']", given)
+    goals = (SearchGoal("throughput/samples_per_s", "maximize"),)
+    assert plan.search == SearchPlan(goals, 4, "GPSampler", 0)
+    assert plan.axes["batch_size"] == [1, 2, 4, 8, 16, 32, 64]
+    assert plan.compare.constraints == ["batch_size < 64", "latency < 5 ms"]
+    assert plan.size == 4
+    assert len(plan.shards) == 1
+    assert Plan.from_dict(plan.to_dict()) == plan
+    assert "search" not in plan.combinations[0].command
+
+
+def test_without_trials_a_sixth_of_the_combinations_is_measured_and_at_least_twenty() -> None:
+    few = fake_plan(LATENCY, "batch_size=range(1,31)", "search.minimize=latency", "search.sampler=TPESampler")
+    assert few.search == SearchPlan((SearchGoal("latency/forward", "minimize"),), 20, "TPESampler", 0)
+    many = fake_plan(LATENCY, "batch_size=range(1,153)", "search.minimize=latency")
+    fewer = fake_plan(LATENCY, SIZES, "search.minimize=latency")
+    assert [plan.search.trials for plan in (many, fewer) if plan.search] == [26, 7]  # of 152, of 7
+
+
+def test_several_goals_are_the_pareto_front() -> None:
+    plan = fake_plan(LATENCY, SIZES, "search.maximize=throughput", "search.minimize=latency")
+    assert plan.compare.pareto == ["throughput/samples_per_s", "latency/forward"]
+
+
+def test_on_a_cluster_a_search_is_one_task_with_the_largest_of_the_resources() -> None:
+    plan = clustered(LATENCY, SIZES, "backend.threads=1,3", "cluster.minutes=0.1", "search.maximize=throughput")
+    assert plan.shards == (tuple(c.id for c in plan.combinations),)
+    (resources,) = plan.cluster["resources"]
+    assert resources["cpus"] == 3
+
+
+def test_a_single_combination_is_no_search() -> None:
+    assert fake_plan(LATENCY, "search.maximize=throughput", "single_combination=true").search is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"maximize": []}, "maximize: [] is not a metric such as throughput, a list of metrics, or null."),
+        (
+            {"trials": 3},
+            "trials: 3 needs a goal: search.maximize or search.minimize, such as search.maximize=throughput.",
+        ),
+        (
+            {"minimize": "latency", "sampler": "GridSampler"},
+            "sampler: 'GridSampler' is not a sampler for a search. Did you mean 'GPSampler'? Known: GPSampler, ",
+        ),
+    ],
+)
+def test_problems_of_single_keys(given: Json, message: str) -> None:
+    keys = {"maximize": None, "minimize": None, "subject_to": [], "trials": None, "sampler": None, "seed": 0, **given}
+    (problem,) = part_problems("search", keys)
+    assert str(problem).startswith(f"search.{message}")
+
+
+def test_changes_of_a_resumed_search() -> None:
+    search = SearchPlan((SearchGoal("latency/forward", "minimize"),), 5, "TPESampler")
+    assert list(change_problems(search, {"search.trials": 9, "limits.timeout_s": 3})) == []
+    (problem,) = change_problems(search, {"search.maximize": "throughput"})
+    said = "search.maximize: 'throughput' cannot be changed alone: repeat the command of the sweep"
+    assert str(problem).startswith(said)
+    (problem,) = change_problems(None, {"search.trials": 9})
+    assert str(problem) == "search.trials: 9 cannot be set: the sweep that is resumed is not a search."

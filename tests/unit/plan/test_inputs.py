@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 from unit.model_sources.test_sources import onnx_file
 
 from support.planning import composed_of, fake_config, planned, write_configs
-from sweeprof.metrics.quality import import_torchmetrics
 from sweeprof.plan.plan import TORCHMETRICS, identity, preload
 
 FAKE = ("model=fake", "backend=fake", "tracking=none")
@@ -28,21 +25,14 @@ def datasets(*arguments: str, configs: Path | None = None) -> list[dict[str, Any
     return [c.config["dataset"] for c in planned([*FAKE, *arguments], configs).combinations]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["dataset.shape=[1,2]"], [SHAPED]),
-        (["dataset.shape=[1,2]", "dataset.seed=3"], [{**SHAPED, "seed": 3}]),
-        (["dataset.shape=[1,2]", "dataset.samples=4,8"], [{**SHAPED, "samples": 4}, {**SHAPED, "samples": 8}]),
-    ],
-)
-def test_a_class_of_ones_own_has_no_keys_of_the_default_dataset(arguments: list[str], expected: list[Any]) -> None:
-    assert datasets(f"dataset._target_={MINE}", *arguments) == expected
-
-
-def test_nor_has_either_of_two() -> None:
-    pair = datasets(f"dataset._target_={MINE},{DIGITS}", "dataset.seed=1")
-    assert [set(node) for node in pair] == [{"_target_", "seed"}] * 2
+def test_a_class_of_ones_own_has_no_keys_of_the_default_dataset() -> None:
+    plan = planned([*FAKE, f"dataset._target_={MINE}", "dataset.shape=[1,2]", "dataset.samples=4,8"])
+    assert [c.config["dataset"] for c in plan.combinations] == [{**SHAPED, "samples": 4}, {**SHAPED, "samples": 8}]
+    assert "dataset.seed" not in plan.combinations[0].command
+    assert [set(node) for node in datasets(f"dataset._target_={MINE},{DIGITS}", "dataset.seed=1")] == [
+        {"_target_", "seed"},
+        {"_target_", "seed"},
+    ]
 
 
 @pytest.mark.parametrize(("target", "axis"), [(f"_target_: {MINE}, ", ""), ("", f", dataset._target_: [{MINE}]")])
@@ -55,14 +45,6 @@ def test_nor_in_a_sweep_file(tmp_path: Path, target: str, axis: str) -> None:
 def test_who_chooses_a_file_keeps_its_keys() -> None:
     (found,) = datasets("dataset=synthetic", f"dataset._target_={MINE}", "dataset.samples=2")
     assert (found["shape"], found["samples"], found["channels"]) == ([1, 32, 32], 2, 1)
-    (default,) = datasets()
-    assert default["preload"] == ["sweeprof.datasets.arrays:scans"]
-
-
-def test_its_command_measures_it_again() -> None:
-    (combination,) = planned([*FAKE, f"dataset._target_={MINE}", "dataset.shape=[1,2]"]).combinations
-    assert "dataset.seed" not in combination.command
-    assert "preload" not in combination.command
 
 
 # Inputs that the model's source describes
@@ -142,26 +124,9 @@ def test_a_source_is_imported_once_and_not_by_each_trial(source: str) -> None:
     assert identity({**own, "model": model}) == identity(own)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("source", ["timm", "torchvision", "transformers"])
-def test_a_source_imports_the_compiler_of_torch(source: str) -> None:
-    *targets, last = composed_of(f"model={source}", "backend=torch")["model"]["preload"]
-    assert last == "torch._dynamo"
-    imports = f"import sys; from sweeprof.run.fork_server import _import; [_import(one) for one in {targets}]"
-    program = f"{imports}; print('torch._dynamo' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
-
-
 def test_torchmetrics_is_imported_once_and_only_where_outputs_are_scored() -> None:
     config = fake_config("+quality.f1._target_=torchmetrics.classification.MulticlassF1Score")
     assert preload(config, "quality")[-1] == TORCHMETRICS
     assert TORCHMETRICS not in preload(config, "timing")  # whose memory and times are those of the model alone
     assert TORCHMETRICS not in preload(fake_config(), "quality")
     assert TORCHMETRICS not in preload(fake_config("+quality.own._target_=my_quality.certain"), "quality")
-
-
-@pytest.mark.slow
-def test_torchmetrics_can_be_imported_beforehand() -> None:
-    import_torchmetrics()
-    assert "torchmetrics" in sys.modules

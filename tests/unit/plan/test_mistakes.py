@@ -22,25 +22,21 @@ GENERATING = "mode=generation metrics.select=[generation/latency]"
 MISTAKES = (
     # Modes and training
     ("training.optimizer=sgd,adamw", "training.optimizer: 'sgd,adamw' has no effect with mode=inference; add mode=training."),
-    ("training.loss=mean,cross_entropy", "training.loss: 'mean,cross_entropy' has no effect with mode=inference"),
+
     ("mode=training training.optimizer.lr=0.1", "training.optimizer._target_: None is not the dotted name"),
     (f"{FAKE} mode=loading", "mode: 'loading' measures the data loader alone, without ", ": add metrics=loading"),
     ("mode=generation generation.prompt_length=8", "generation.prompt_length: 8 has an effect with dataset=auto only."),
-    ("generation.new_tokens=4,8", "generation.new_tokens: '4,8' has no effect with mode=inference; add mode=generation."),
     (f"{GENERATING} generation.function=my_generation.generat", "generation.function: ", "has no 'generat'. Did you mean"),
     (f"{GENERATING} generation.function=my_generatio.generate", "generation.function", "cannot be imported"),
     # Shapes
-    ("zip=5", "zip: 5 is not a list"),
-    ("include=5", "include: 5 is not a list"),
     ("grids=5", "grids: 5 is not a list"),
     ("batch_size=range(0,1000000000000)", "has 1,000,000,000,000 values, but an axis can have at most 100,000."),
-    ("batch_size=shuffle(range(0,1,1e-9))", "has 1,000,000,000 values, but an axis can have at most 100,000."),
+
     (
         f"{SYNTHETIC} model.fake._target_=builtins.dict 'model.fake.m={{a: 1}},{{a: 2}}' 'model.fake.m={{b: 1}},{{b: 2}}'",
         *("model.fake.m: ", "is swept twice"),
     ),
     # Data
-    (f"{FAKE} dataset=images", "dataset.path: None is missing: it must name a folder."),
     (
         f"{FAKE} dataset=images dataset.path=nowhere dataset.channels=2",
         *("dataset.path: 'nowhere' is not a folder.", "dataset.channels: 2 is not 1 (grey) or 3 (colours)."),
@@ -49,35 +45,30 @@ MISTAKES = (
     (f"{FAKE} dataset=images dataset.limit=few", "dataset.limit: 'few' is not a whole number or null."),
     (f"{FAKE} dataset=npz dataset.path=a.npz dataset.layout=last", "dataset.layout: 'last' is not"),
     (f"{FAKE} dataset=npz dataset.path=a.npz dataset.inputs=z", "a.npz has no array 'z', but x, y"),
-    (f"{FAKE} dataset=torch", "dataset.source._target_: None is missing: it must name a class or function."),
     (f"{FAKE} dataset=torch dataset.source._target_=nowhere.Data", "dataset.source._target_: 'nowhere.Data' cannot be"),
     # Settings of backends
     (
         "backend=torch,onnxruntime backend.precison=fp32,bf16",
         "backend.precison: 'fp32,bf16' is given to a key that does not exist. Did you mean 'backend.precision'?",
     ),
-    ("backend=torch,onnxruntime backend.precison=fp32", "backend.precison: 'fp32'", "Did you mean 'backend.precision'?"),
+
     (f"{FAKE} backend.precision=fp32,bf16", "backend.precision: 'fp32,bf16' is given to a key that does not exist."),
     (
         "backend=tensorflow,jax backend.mode=eager,egaer",
         "backend.mode: 'egaer' is not a mode. Did you mean 'eager'? Known: eager, function, jit, xla.",
     ),
-    ("backend=torch,onnxruntime backend.precision=bf61", "backend.precision: 'bf61' is not a precision. Did you mean 'bf16'?"),
+
     (
         "backend=torch backend.compile=inductor,openvin",
         "'openvin' is not true, false or a compiler. Did you mean 'openvino'? Known: inductor, openvino,",
     ),
     ("backend=onnxruntime backend.opset=new", "backend.opset: 'new' is not a whole number."),
-    (
-        "backend=jax,torch backend.compil=true,false batch_size=0,1",
-        *("Did you mean 'backend.compile'?", "batch_size: 0 is not a batch size"),
-    ),
+
     # Clusters and launchers
     (f"{SLURM} +cluster.mem=4GiB", "cluster.mem: ", "Did you mean 'cluster.memory'"),
     ("hydra/launcher=slurm", "hydra/launcher: 'slurm' is selected by cluster=slurm"),
     ("cluster=slurm hydra/launcher=joblib", "hydra/launcher: 'joblib' cannot be combined with cluster=slurm"),
-    ("cluster=slurm hydra/launcher=submitit_local", "hydra/launcher: 'submitit_local' cannot be combined with cluster=slurm"),
-    ("cluster=slurm hydra/launcher=submitit_slurm", "hydra/launcher: 'submitit_slurm' cannot be combined with cluster=slurm"),
+
     # Searches
     (
         f"{FAKE} metrics=latency batch_size=doubling(1,64) shards=2 search.maximize=[throughptu,latency] "
@@ -132,10 +123,9 @@ def test_a_mistake_is_told(mistake: tuple[str, ...]) -> None:
     [
         "training.optimizer=sgd",
         "mode=training training.optimizer=sgd,adamw",
-        "metrics=training training.loss=mean,cross_entropy",
         "generation.prompt_length=8",  # mode=inference does not read it
         f"{GENERATING} generation.function=my_generation.generate generation.top=3",
-        *(f"hydra/launcher={name}" for name in ("basic", "joblib", "submitit_local", "submitit_slurm")),
+        "hydra/launcher=submitit_slurm",
     ],
 )
 def test_no_mistake(command: str) -> None:
@@ -168,7 +158,6 @@ def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> 
 
 
 MILLION = "batch_size=range(1,101) backend.threads=range(1,101) model.fake.seed=range(0,100)"
-WHOLE = "axes: {backend.threads: 'range(1,101)', model.fake.seed: 'range(0,100)'}"
 GRIDS = "grids: [{axes: {batch_size: 'range(1,401)', backend.threads: 'range(1,301)'}}, {axes: {batch_size: [1, 2]}}]"
 INCLUDED = "include: [{model.fake.step_s: 1}, {batch_size: 7}]"
 
@@ -177,7 +166,6 @@ INCLUDED = "include: [{model.fake.step_s: 1}, {batch_size: 7}]"
     ("file", "words", "total", "told"),
     [
         ("", MILLION, 1_000_000, "1,000,000 = 100 batch_size × 100 backend.threads × 100 model.fake.seed"),
-        (WHOLE, "batch_size=range(1,101)", 1_000_000, "100 batch_size"),
         (GRIDS, "", 120_002, "120,002: 120,000 = 400 batch_size × 300 backend.threads; 2 = 2 batch_size"),
         # The first included point is there once for every point of the axes, the second one for every one with its batch size.
         (INCLUDED, MILLION, 2_010_000, "100 model.fake.seed + 1,010,000 of include"),

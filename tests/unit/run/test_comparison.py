@@ -1,20 +1,24 @@
-"""A comparison from the records of a folder, complete or not."""
+"""A comparison from the records of a folder, complete or not; two backends whose outputs differ are not compared."""
 
 from __future__ import annotations
 
 import dataclasses
-import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
 from sweeprof.measuring.timing import Timing
+from sweeprof.metrics.select import select
+from sweeprof.passes.quality import Quality
+from sweeprof.plan.comparing import QUALITY, compares_outputs, metrics_of_precisions
 from sweeprof.plan.plan import ComparisonSettings, Plan
-from sweeprof.report import table, terminal
+from sweeprof.report import terminal
 from sweeprof.report.explore import page_data
 from sweeprof.report.summary import environment_items, sections
 from sweeprof.results.compared_rows import Comparison, Row
@@ -22,8 +26,10 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.results.statistics import ratio_interval
-from sweeprof.run.comparison import SEVERITY, comparison_of, of_cluster, seen_hosts
+from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
+from sweeprof.run.comparison import comparison_of, of_cluster, seen_hosts
 from sweeprof.run.reports import write_reports
+from sweeprof.run.search import disagreement, tolerance_of, unjudged
 from sweeprof.storage import Folder
 
 TABLE = LayerTable((LayerRow(ROOT, "Net", 0, 0, 10, 10, 40, 0, 100),))
@@ -60,21 +66,6 @@ def test_of_some_combinations_only_their_records_are_read(tmp_path: Path) -> Non
     assert some.varying_axes() == whole.varying_axes()
 
 
-def test_all_measured(tmp_path: Path) -> None:
-    plan = fake_plan({"a": {}, "b": {}})
-    records = [r for id, s in (("ca", 0.5), ("cb", 1.0)) for r in (analysis(id), timing(id, s))]
-    found = compared(tmp_path, plan, records)
-    rows = by_id(found)
-    assert found.counts() == {"ok": 2}
-    assert (found.sweep_id, found.name, found.axes) == ("s1", "test", ("model", "backend", "device", "batch_size"))
-    assert [m.name for m in found.metrics] == ["compute/macs", "latency/forward"]
-    assert (rows["ca"].baseline_id, rows["cb"].baseline_id) == ("ca", "ca")
-    assert rows["ca"].is_baseline
-    assert rows["cb"].cells["latency/forward"].ratio == 2.0
-    assert rows["cb"].cells["compute/macs"].verdict == "same"
-    assert rows["ca"].wall_s == 3.0
-
-
 def test_nothing_measured(tmp_path: Path) -> None:
     found = compared(tmp_path, fake_plan({"a": {}, "b": {}}), [], missing="interrupted before it was measured")
     assert compared(tmp_path, fake_plan({}), []).rows == ()
@@ -102,12 +93,12 @@ LEFT: dict[str, tuple[list[Record], int, Status, str | None, dict[str, float | s
         "2 of 3 rounds measured; timing: its shard ended before it was measured",
         {"compute/macs": 100, "latency/forward": 0.5},
     ),
-    "a pass that crashed": (
-        [analysis("ca"), timing("ca", 0, status="crashed", reason="killed")],
+    "several that failed, of which the gravest is told": (
+        [analysis("ca", "failed", "no luck"), timing("ca", 0, status="crashed", reason="killed")],
         1,
         "crashed",
         "timing: killed",
-        {"compute/macs": 100, "latency/forward": "timing: crashed: killed"},
+        {"latency/forward": "timing: crashed: killed"},
     ),
     "one capability that the backend lacks": (
         [analysis("ca", "unsupported", "it cannot count layers"), timing("ca", 0.5)],
@@ -178,24 +169,17 @@ def test_an_interrupted_sweep_shows_every_complete_round(tmp_path: Path) -> None
     cell = row.cells["latency/forward"]
     assert cell.measurement.rounds == pytest.approx((3.0, 3.03))
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "too_few_rounds")
-    page = write_reports(folder, found).read_text(encoding="utf-8")
-    text = {
-        name: (tmp_path / name).read_text(encoding="utf-8")
-        for name in ("comparison.md", "comparison.csv", "comparison-tables.tex")
-    }
-    shown = {**text, "terminal": terminal.text(found, 160), "report.html": page}
-    shown["report.html"], _, _ = page.partition("<script")
-    for name, said in shown.items() - {("comparison.csv", text["comparison.csv"])}:
+    page, _, _ = write_reports(folder, found).read_text(encoding="utf-8").partition("<script")
+    shown = {"report.html": page, "terminal": terminal.text(found, 160)}
+    for name in ("comparison.md", "comparison-tables.tex", "comparison.csv"):
+        shown[name] = (tmp_path / name).read_text(encoding="utf-8")
+    for name, said in shown.items():
         assert said.count("2 of 3 rounds") >= 9, name
-        assert "3.01 s" in said or "3.01" in said, name
+        assert "3.01" in said, name
     for name in ("terminal", "comparison.md"):
         assert "2 of 12 combinations measured; 9 incomplete, 1 skipped" in shown[name]
         assert ("resume=last" if name == "terminal" else "resume=DIR") in shown[name]
         assert "measure at least 3 rounds" not in shown[name]  # three are planned
-    assert "(5 of 5" not in shown["terminal"]
-    csv = next(line for line in text["comparison.csv"].splitlines() if "m1,fake,cpu,1,skipped" in line)
-    assert "2 of 3 rounds measured" in csv
-    assert ",3.01" in csv
 
 
 def test_rankings_of_an_interrupted_sweep_say_what_they_leave_out(tmp_path: Path) -> None:
@@ -214,16 +198,6 @@ def test_a_pass_that_failed_hides_no_times(tmp_path: Path) -> None:
     assert (found.rows[0].status, found.rows[0].reason) == ("crashed", "1 of 1 rounds measured; analysis: killed")
     assert "1 of 1 rounds, incomplete" in terminal.text(found)
     assert "1.00 s" in terminal.text(found)
-
-
-@pytest.mark.parametrize("worse", range(len(SEVERITY) - 2))
-def test_the_gravest_status_is_the_rows(tmp_path: Path, worse: int) -> None:
-    grave, mild = SEVERITY[worse], SEVERITY[worse + 1]
-    statuses: list[Status] = [mild, grave]
-    random.Random(worse).shuffle(statuses)
-    records = [timing("ca", 1, round, status, reason=f"why {status}") for round, status in enumerate(statuses)]
-    (row,) = compared(tmp_path, fake_plan({"a": {}}, ["timing"], rounds=2), records).rows
-    assert (row.status, row.reason) == (grave, f"timing: why {grave}")
 
 
 def test_a_combination_known_to_be_unsupported(tmp_path: Path) -> None:
@@ -267,19 +241,6 @@ def test_warnings_are_gathered_once(tmp_path: Path) -> None:
     assert row.warnings == (warning,)
 
 
-def test_the_tables_of_all_reports_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, really = list[tuple[str, ...]](), table._tables
-
-    def counted(of: Comparison, rows: dict[str, Any]) -> Any:
-        made.append(tuple(rows))
-        return really(of, rows)
-
-    monkeypatch.setattr(table, "_tables", counted)
-    folder = sweep_folder(tmp_path, fake_plan({"a": {}, "b": {}}))
-    write_reports(folder, comparison_of(folder))
-    assert len(made) == len(set(made)) > 0
-
-
 HEAD = {"host": "login", "cpu": {"model": "old"}, "os": "Linux 5"}
 
 
@@ -302,3 +263,202 @@ def test_the_nodes_are_told_and_not_the_host_that_submitted() -> None:
     assert items[:2] == [("host", "n1, n2"), ("submitted from", "login")]
     assert on_nodes(("n1", "EPYC"), ("n2", "Xeon"))["cpu"]["model"] == "EPYC; Xeon"
     assert on_nodes() == HEAD  # where nothing was measured only the driver is known
+
+
+# Outputs of two backends
+
+
+BASE = np.array([[1.0, -2.0], [0.5, 0.25]], dtype=np.float32)
+
+
+def quality(outputs: Any, id: str = "ca") -> Record:
+    return Record("s1", id, "quality", "ok", observations=Quality.of(np.asarray(outputs), None).to_dict())
+
+
+def config(framework: str, **fields: Any) -> dict[str, Any]:
+    return {"model": {"torch": {}}, "dataset": {}, "seed": {}, "backend": {"framework": framework, **fields}}
+
+
+def test_outputs_within_the_tolerance_agree() -> None:
+    nearly = BASE + np.float32(0.019)
+    assert disagreement([quality(nearly)], [quality(BASE)], 0.01) is None
+    assert disagreement([quality(BASE)], [quality(BASE)], 0.01) is None
+
+
+def test_outputs_beyond_it_do_not() -> None:
+    assert disagreement([quality(BASE + np.float32(0.021))], [quality(BASE)], 0.01) == (
+        "outputs differ by up to 0.021, and the baseline's are no larger than 2: more than compare.tolerance=0.01 of that "
+        "(random weights differ between frameworks: compare.tolerance=null)"
+    )
+    undefined = quality(BASE * np.nan)
+    assert disagreement([undefined], [quality(BASE)], 0.5) == "outputs differ: not all of them are finite"
+    assert disagreement([undefined], [undefined], 0.5) is None
+    assert disagreement([quality(BASE[:1])], [quality(BASE)], 0.5) == (
+        "outputs differ: their shape is (1, 2), the baseline's (2, 2)"
+    )
+
+
+def test_of_several_outputs_the_one_that_differs_most_is_told() -> None:
+    def told(own: Mapping[str, Sequence[float]], base: Mapping[str, Sequence[float]]) -> str:
+        def record(outputs: Mapping[str, Sequence[float]]) -> Record:
+            further = {name: np.asarray(values) for name, values in outputs.items()}
+            seen = replace(Quality.of(BASE, None), further_outputs=further)
+            return Record("s1", "ca", "quality", "ok", observations=seen.to_dict())
+
+        return str(disagreement([record(own)], [record(base)], 0.01))
+
+    assert "outputs 'b' differ by up to 3" in told({"a": [2, 1], "b": [4, 1]}, {"a": [1, 1], "b": [1, 1]})
+    # Zeros of the baseline: nothing is small beside them, and other zeros are no difference.
+    assert "outputs 'a' differ by up to 1," in told({"a": [1, 1], "b": [0, 0]}, {"a": [0, 0], "b": [0, 0]})
+    assert "outputs 'a' differ by up to 1," in told({"a": [1, 1], "b": [np.nan, 0]}, {"a": [0, 0], "b": [0, 0]})
+
+
+def test_images_agree_wherever_their_channels_are() -> None:
+    images = np.random.default_rng(0).standard_normal((4, 3, 8, 6)).astype(np.float32)
+    last = np.moveaxis(images, 1, -1)
+    assert disagreement([quality(last)], [quality(images)], 1e-9) is None
+    assert disagreement([quality(images)], [quality(last)], 1e-9) is None
+    assert "outputs differ by up to" in str(disagreement([quality(last * 2)], [quality(images)], 0.01))
+    assert "outputs differ: their shape" in str(disagreement([quality(images[..., :5])], [quality(images)], 0.01))
+
+
+def test_a_side_that_is_not_known_is_a_doubt() -> None:
+    known, failed = quality(BASE), Record("s1", "ca", "quality", "failed", "no luck")
+    assert unjudged([known], [known], 0.01) is None
+    assert unjudged([known], [failed], None) is None
+    doubt = unjudged([known], [failed], 0.01)
+    assert doubt is not None
+    assert (doubt.code, doubt.text.split()[:2]) == ("outputs_not_compared", ["the", "baseline's"])
+
+
+def test_what_is_not_known_is_not_judged() -> None:
+    failed = Record("s1", "ca", "quality", "failed", "no luck")
+    assert disagreement([failed], [quality(BASE)], 0.01) is None
+    assert disagreement([quality(BASE * 9)], [], 0.01) is None
+    assert disagreement([quality(BASE * 9)], [quality(BASE)], None) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "base", "tolerance"),
+    [
+        (config("onnx"), config("torch"), 0.01),
+        (config("onnx", precision="fp32"), config("torch", precision="fp32"), 0.01),
+        (config("onnx", precision="int8"), config("torch"), None),
+        (config("tensorflow"), config("torch", precision="bf16"), None),
+        (config("onnx") | {"model": {"onnx": {}}}, config("torch"), None),
+        (config("onnx") | {"seed": {"weights": 1}}, config("torch"), None),
+        (config("litert", tolerance=0.2), config("torch"), 0.2),
+        (config("torch"), config("litert", tolerance=0.2), 0.2),
+        (config("litert", tolerance=None), config("torch"), None),
+    ],
+)
+def test_one_model_on_two_frameworks_is_expected_to_agree(own: Any, base: Any, tolerance: float | None) -> None:
+    assert tolerance_of(own, base, 0.01) == tolerance
+
+
+def on_two_frameworks(plan: Plan) -> Plan:
+    """The plan's two combinations, of one model, the second on a framework of its own."""
+    first, second = plan.combinations
+    other = {**first.config, "backend": {**first.config["backend"], "framework": "another"}}
+    return replace(
+        plan, combinations=(first, replace(second, config=other)), compare=ComparisonSettings(tolerance=0.01)
+    )
+
+
+def apart_by(path: Path, apart: float, rounds: int = 1) -> Comparison:
+    metrics = ["latency/forward", OUTPUT_DIFFERENCE]
+    plan = on_two_frameworks(fake_plan({"a": {}, "b": {}}, ["timing", "quality"], metrics=metrics, rounds=rounds))
+    folder = sweep_folder(path, plan)
+    for id, seconds, outputs in (("ca", 0.5, BASE), ("cb", 1.0, BASE + np.float32(apart))):
+        timing(id, seconds).write(folder.records)
+        quality(outputs, id).write(folder.records)
+    return comparison_of(folder)
+
+
+def test_a_row_whose_outputs_differ_failed_and_is_compared_with_nothing(tmp_path: Path) -> None:
+    agreeing, differing = (apart_by(tmp_path / name, apart).rows[1] for name, apart in (("a", 1e-4), ("b", 0.5)))
+    assert (agreeing.status, agreeing.cells["latency/forward"].ratio) == ("ok", 2.0)
+    assert (differing.status, differing.baseline_id) == ("failed", None)
+    assert str(differing.reason).startswith("outputs differ by up to 0.5")
+    cell = differing.cells["latency/forward"]
+    assert (cell.measurement.value, cell.ratio, cell.verdict) == (1.0, None, None)
+    assert differing.cells[OUTPUT_DIFFERENCE].measurement.value == pytest.approx(0.5)
+    incomplete = apart_by(tmp_path / "incomplete", 0.5, 2).rows[1]
+    assert (incomplete.status, incomplete.is_incomplete, incomplete.has_values) == ("failed", False, False)
+
+
+def four_rows(path: Path, baseline: dict[str, str], apart: dict[str, float]) -> dict[str, Row]:
+    """The rows of two models on two frameworks, by their labels; their outputs are those of PyTorch, or as far ``apart``."""
+    labels = ("teacher-torch", "teacher-onnx", "student-torch", "student-onnx")
+    plan = fake_plan(
+        {label: {} for label in labels}, ["timing", "quality"], metrics=["latency/forward", OUTPUT_DIFFERENCE]
+    )
+    combinations = []
+    for combination in plan.combinations:
+        model, _, backend = combination.id.removeprefix("c").partition("-")
+        config = {**combination.config, "model": {"name": model}}
+        config["backend"] = {**config["backend"], "framework": backend}
+        axes = {**combination.axes, "model": model, "backend": backend}
+        combinations.append(replace(combination, config=config, axes=axes))
+    axes = {**plan.axes, "model": ["teacher", "student"], "backend": ["torch", "onnx"]}
+    compare = ComparisonSettings(tolerance=0.01)
+    folder = sweep_folder(
+        path, replace(plan, combinations=tuple(combinations), axes=axes, baseline=baseline, compare=compare)
+    )
+    for label in labels:
+        timing(f"c{label}", 0.5).write(folder.records)
+        outputs = BASE * (2 if label.startswith("student") else 1) + np.float32(apart.get(label, 0))
+        quality(outputs, f"c{label}").write(folder.records)
+    return {row.combination_id.removeprefix("c"): row for row in comparison_of(folder).rows}
+
+
+@pytest.mark.parametrize(
+    "baseline", [{"model": "teacher"}, {"model": "teacher", "backend": "torch", "device": "cpu", "batch_size": 1}, {}]
+)
+def test_outputs_must_agree_between_frameworks_for_any_baseline(tmp_path: Path, baseline: dict[str, str]) -> None:
+    """A student is compared with its teacher; that it computes the same on both frameworks is checked all the same."""
+    rows = four_rows(tmp_path, baseline, {"student-onnx": 0.5})
+    assert {label: row.status for label, row in rows.items()} == {
+        **dict.fromkeys(("teacher-torch", "teacher-onnx", "student-torch"), "ok"),
+        "student-onnx": "failed",
+    }
+    assert str(rows["student-onnx"].reason).startswith("outputs differ by up to 0.5, and torch's are no larger than 4")
+    assert rows["student-onnx"].cells["latency/forward"].ratio is None
+
+
+def test_nothing_is_compared_with_a_baseline_whose_outputs_differ(tmp_path: Path) -> None:
+    rows = four_rows(tmp_path, {"model": "teacher"}, {"teacher-onnx": 0.5})
+    assert [rows[label].status for label in ("teacher-onnx", "student-onnx")] == ["failed", "ok"]
+    assert rows["student-torch"].cells["latency/forward"].ratio == 1
+    assert rows["student-onnx"].cells["latency/forward"].ratio is None
+    (warning,) = (warning for warning in rows["student-onnx"].warnings if warning.code == "baseline_differs")
+    assert warning.text.startswith("there is no comparison, because the baseline failed: outputs differ by up to 0.5")
+
+
+TIMED, COUNTED, ASKED = (
+    [selected.metric for selected in select(names)]
+    for names in (["latency/forward"], ["compute/macs"], ["latency/forward", OUTPUT_DIFFERENCE])
+)
+
+
+def test_a_sweep_that_times_frameworks_looks_at_their_outputs() -> None:
+    one = fake_plan({"a": {}, "b": {}})
+    two = on_two_frameworks(one)
+    assert compares_outputs(two.combinations, 0.01, TIMED)
+    assert not compares_outputs(one.combinations, 0.01, TIMED)
+    assert not compares_outputs(two.combinations, None, TIMED)
+    assert not compares_outputs(two.combinations, 0.01, COUNTED)
+    assert not compares_outputs(two.combinations, 0.01, ASKED)
+    unsupported = (two.combinations[0], replace(two.combinations[1], unsupported="no builder"))
+    assert not compares_outputs(unsupported, 0.01, TIMED)
+
+
+def test_a_sweep_that_times_precisions_looks_at_outputs_and_quality() -> None:
+    plan = fake_plan({"a": {}, "b": {}})
+    first, second = plan.combinations
+    lower = replace(second, config={**second.config, "backend": {**second.config["backend"], "precision": "bf16"}})
+    assert metrics_of_precisions([first, lower], TIMED) == [QUALITY, OUTPUT_DIFFERENCE]
+    assert metrics_of_precisions([first, lower], ASKED) == [QUALITY]
+    assert metrics_of_precisions([first, lower], COUNTED) == []
+    assert metrics_of_precisions([first, second], TIMED) == []
+    assert metrics_of_precisions([first, replace(lower, unsupported="no kernels")], TIMED) == []

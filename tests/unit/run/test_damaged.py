@@ -9,11 +9,11 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints, is_typeddict
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,12 +30,11 @@ from sweeprof.report.terminal import text
 from sweeprof.results import files
 from sweeprof.results.compared_rows import Comparison, comparison_from
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.record import Environment, Json, Record
+from sweeprof.results.record import Json
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import Driver
 from sweeprof.run.resume import count_trials, restore_environment, retry_statuses
-from sweeprof.run.tracker_process import StoredTracking
-from sweeprof.storage import Folder, TrialEvent, _Decided, events_of, parsed
+from sweeprof.storage import Folder, TrialEvent, events_of, parsed
 
 report = subcommand("report")
 
@@ -71,30 +70,23 @@ def with_value(key: str, value: Any) -> Callable[[str], str]:
 
 DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "status": (with_value("status", "banana"), "status: 'banana' is not one of ok, "),
-    "text for a number": (with_value("wall_s", "1.5"), "wall_s: '1.5' is not a finite number"),
     "truth for a number": (with_value("round", True), "round: True is not an integer"),
-    "list for an object": (with_value("axes", [1]), "axes: list is not an object"),
     "another combination's": (with_value("combination_id", "c2"), "is the record of another trial, c2/timing-r1.json"),
-    "another round's": (with_value("round", 2), "is the record of another trial, "),
     "path for an id": (with_value("combination_id", "../../x"), "combination_id: '../../x' is not an id"),
     "unknown pass": (with_value("pass", "../x"), "pass: '../x' is not the name of a pass"),
     "newer": (with_value("schema_version", 99), "record schema 99 is newer than this sweeprof"),
     "huge integer": (with_value("observations.loops", 10**4000), "observations.loops: 1000"),
     "environment": (with_value("environment.versions", "banana"), "environment.versions: 'banana' is not an object"),
-    "settings": (with_value("environment.settings", "x"), "environment.settings: 'x' is not an object"),
-    "a setting": (with_value("environment.settings", None), "environment.settings: None is not an object"),
     "sample": (with_value("observations.samples", [0.1, "x"]), "observations: samples[1]: 'x' is not a finite number"),
     "no samples": (with_value("observations.samples", []), "observations: samples: tuple is not a list of at least"),
     "no observations": (with_value("observations", {}), "observations: dict is not complete: it has no 'first_step_s'"),
     "nested": (lambda _: "[" * 100_000, "is nested too deeply"),
     "nested config": (with_value("config", json.loads('{"a":' * 99 + "1" + "}" * 99)), "nested more than 64 levels"),
     "NaN": (lambda content: content.replace('"wall_s": 1.5', '"wall_s": NaN'), "has NaN, which is not a number"),
-    "overflow": (lambda content: content.replace('"wall_s": 1.5', '"wall_s": 1e999'), "wall_s: inf is not a finite"),
     "repeated key": (lambda content: content.replace('"round": 1', '"round": 1, "round": 1', 1), "repeats a key"),
     "list": (lambda _: "[]", "list is not a record"),
     "half of a character": (with_value("reason", "\ud800"), "has text that is not Unicode"),
     "cut": (lambda content: content[:-20], "is not JSON: "),
-    "empty": (lambda _: "", "is not JSON: "),
 }
 
 
@@ -118,11 +110,7 @@ def whole() -> Comparison:
     return comparison_of(Folder(GOLDEN))
 
 
-def test_what_is_not_a_file_or_too_large_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    timing(folder).unlink()
-    os.mkfifo(timing(folder))
-    assert comparison_of(folder).damaged == (f"records/{ID}/timing-r1.json: is not a regular file",)
-    timing(folder).unlink()
+def test_what_is_too_large_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     with timing(folder).open("wb") as file:
         file.truncate(files.MOST_BYTES + 1)
     (line,) = comparison_of(folder).damaged
@@ -273,46 +261,13 @@ def test_an_event_of_what_cannot_be_a_pass_is_damaged(name: str) -> None:
     assert parsed(json.dumps({**EVENT, "pass": name}).encode()) is None
 
 
-WRONG = (
-    *('"x"', "5", "-1", "1.5", "true", "null", "[]", "{}", '["x"]', '{"x": [1]}', "[[1]]", '"a\\u0000b"', '"\\ud800"'),
-    *("NaN", "-Infinity", "1e400", "1" + "0" * 5000, "[" * 3000 + "]" * 3000),
-)
+WRONG = ('"x"', "-1", "null", '{"x": [1]}', "[[1]]", '"\\ud800"', "1e400", "1" + "0" * 5000, "[" * 3000 + "]" * 3000)
 """Values of JSON, and what Python takes for such, of which at most a few have the type of any field."""
-KINDS: dict[str, type] = {
-    f"records/{ID}/timing-r0.json": Record,
-    f"records/{ID}/analysis-r0.json": Record,
-    "environment.json": Environment,
-    "plan.json": Plan,
-    "tracking.json": StoredTracking,
-    "driver.json": Driver,
-    f"records/{ID}/decided.json": _Decided,
-    "comparison.json": Comparison,
-    "events/shard-0.jsonl": TrialEvent,
-}
-"""The type of each stored file."""
-STORED_AS = {"pass_name": "pass", "kind": "event", "waits_for": "for"}
+DECIDED = f"records/{ID}/decided.json"
 
 
-def fields_of(kind: type) -> Iterator[tuple[str, ...]]:
-    """The keys of every field of a type, and of the types of its fields: a field that is added later is one of them."""
-    hints = get_type_hints(kind)
-    if kind is Record:
-        hints["environment"] = Environment
-    for name, hint in hints.items():
-        key = STORED_AS.get(name, name)
-        yield (key,)
-        if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
-            yield from ((key, *below) for below in fields_of(hint))
-
-
-LONG = ("timing-r0.json", "analysis-r0.json", "environment.json", "shard-0.jsonl")
-MARKED = [
-    *(pytest.param(name, marks=pytest.mark.thorough) for name in KINDS if name.endswith(LONG)),
-    *(pytest.param(name, marks=pytest.mark.slow) for name in KINDS if not name.endswith(LONG)),
-]
-
-
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plan.json", "tracking.json", "driver.json", DECIDED, "comparison.json"])
 def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
     name: str, folder: Folder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,9 +275,6 @@ def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
     folder.note_decided(ID, 2)
     write_json(folder.path / "driver.json", dataclasses.asdict(Driver(1, "elsewhere", None, "a", None)))
     write_json(folder.tracking, {"config": {"_target_": None}, "complete": True})
-    event = {**EVENT, "event": "end", "combination_id": ID, "status": "ok"}
-    folder.events.mkdir()
-    (folder.events / "shard-0.jsonl").write_text(json.dumps(event) + "\n")
     assert report([str(folder.path)]) == 0
     file = folder.path / name
     original = file.read_bytes()
@@ -336,28 +288,15 @@ def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
         ]
     if name == "comparison.json":
         commands = [["compare", str(file), str(GOLDEN), "--output", output]]
-    for keys in fields_of(KINDS[name]):
-        for wrong in ("", *WRONG):
-            data = json.loads(original)
-            node = data
-            for key in keys[:-1]:
-                node = node.setdefault(key, {}) if isinstance(node, dict) else {}
-            node.pop(keys[-1], None)
-            if wrong:
-                node[keys[-1]] = "@"
-            file.write_text(json.dumps(data).replace('"@"', wrong) + "\n")
+    for key in json.loads(original):
+        for wrong in WRONG:
+            file.write_text(json.dumps({**json.loads(original), key: "@"}).replace('"@"', wrong) + "\n")
             for words in commands:
                 capsys.readouterr()
                 code = run_command(words)
                 printed = capsys.readouterr()
-                assert code in (0, 1, 2), (keys, wrong[:20], words)
-                assert code != 1 or printed.err.startswith("error: "), (keys, wrong[:20], printed.err)
-    file.write_bytes(original)
-    assert report([str(folder.path)]) == 0
-
-
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
+                assert code in (0, 1, 2), (key, wrong[:20], words)
+                assert code != 1 or printed.err.startswith("error: "), (key, wrong[:20], printed.err)
 
 
 def _socket(path: Path) -> None:
@@ -365,7 +304,6 @@ def _socket(path: Path) -> None:
         unix.bind(path.name)
 
 
-@pytest.mark.parametrize("make", [_fifo, _socket])
 @pytest.mark.parametrize(
     "name",
     [
@@ -373,13 +311,11 @@ def _socket(path: Path) -> None:
         *(f"records/{ID}/timing-r1.json", "events/shard-0.jsonl", "logs/x.log", "report.html"),
     ],
 )
-def test_no_command_waits_for_what_is_not_a_file(
-    folder: Folder, capsys: pytest.CaptureFixture[str], name: str, make: Callable[[Path], None]
-) -> None:
+def test_no_command_waits_for_what_is_not_a_file(folder: Folder, capsys: pytest.CaptureFixture[str], name: str) -> None:
     path = folder.path / name
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
-    make(path)
+    os.mkfifo(path)
     for command in ("report", "sync", "ui", "collect"):
         assert run_command([command, str(folder.path)]) == 1
         (line,) = capsys.readouterr().err.splitlines()
@@ -395,11 +331,10 @@ def test_a_plan_that_is_not_a_file_is_no_sweep(folder: Folder, capsys: pytest.Ca
     assert folder.plan.exists()
 
 
-@pytest.mark.parametrize("name", ["report.lock", "driver.lock", "events/shard-0.jsonl"])
-@pytest.mark.parametrize("make", [Path.mkdir, _fifo, _socket, lambda path: path.symlink_to("elsewhere")])
-def test_what_is_not_a_regular_file_is_never_opened(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
-    path = tmp_path / Path(name).name
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, _socket, lambda path: path.symlink_to("elsewhere")])
+def test_what_is_not_a_regular_file_is_never_opened(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "report.lock"
     make(path)
     for mode in ("rb", "r+b", "ab", "a+b"):
-        with pytest.raises(UserError, match=f"{path.name}' is not a regular file: remove it"):
+        with pytest.raises(UserError, match=r"report\.lock' is not a regular file: remove it"):
             files.open_regular(path, mode)

@@ -15,12 +15,10 @@ import psutil
 import pytest
 
 from support.plans import fake_plan, read_records, sweep_folder
-from sweeprof.errors import WorkerError
-from sweeprof.measuring.timing import InterleavedRun, Timing
+from sweeprof.measuring.timing import InterleavedRun, State, Timing
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import Record
 from sweeprof.run import fork_server
-from sweeprof.run.fork_server import WorkerPool
 from sweeprof.run.interleave import Coordinator, InterleavedParticipant, ProcessExit, Request, joined
 from sweeprof.run.shard import run_shard
 from sweeprof.storage import Folder
@@ -65,17 +63,13 @@ class Log:
         self.done.append((name, what))
         self._working.release()
 
-    def player(self, name: str, samples: int, leaves_after: int | None = None) -> Play:
+    def player(self, name: str, samples: int, last: State = "met") -> Play:
         def play(player: InterleavedParticipant) -> None:
             self.work(name, "warm-up")
-            assert player.ready(0.5 if name == "a" else 2.0) == 2.0 or leaves_after is not None
-            taken = 0
+            assert player.ready(0.5 if name == "a" else 2.0) == 2.0
             while (turn := player.take()) is not None:
                 self.work(name, turn)
-                taken += 1
-                if taken == leaves_after:
-                    return
-                player.leave("met" if taken >= samples else "going")
+                player.leave(last if turn + 1 >= samples else "going")
             self.work(name, "end")
 
         return play
@@ -106,28 +100,10 @@ def test_one_at_a_time_and_in_pairs_of_turns_the_second_goes_the_other_way_round
     assert {what for _, what in log.done[-3:]} == {"end"}
 
 
-def test_the_others_go_on_without_one_that_is_gone() -> None:
-    log = Log()
-    hold({"a": log.player("a", 5), "b": log.player("b", 5), "c": log.player("c", 5, leaves_after=2)})
-    assert [turn for name, turn in log.done if name == "c"] == ["warm-up", 0, 1]
-    assert sorted(log.of_turn(4)) == ["a", "b"]
-    assert {what for _, what in log.done[-2:]} == {"end"}
-
-
 def test_it_ends_for_all_when_one_has_used_up_its_time() -> None:
-    seen: dict[str, int] = {"a": 0, "b": 0}
-
-    def player(name: str) -> Play:
-        def play(player: InterleavedParticipant) -> None:
-            player.ready(1.0)
-            while player.take() is not None:
-                seen[name] += 1
-                player.leave("spent" if name == "a" and seen[name] == 3 else "going")
-
-        return play
-
-    hold({name: player(name) for name in seen})
-    assert seen == {"a": 3, "b": 3}
+    log = Log()
+    hold({"a": log.player("a", 3, "spent"), "b": log.player("b", 8)})
+    assert len(log.done) == 2 + 2 * 3 + 2
 
 
 def interleaved_plan(
@@ -160,14 +136,12 @@ def run_of(timing: Timing) -> InterleavedRun:
     return timing.interleaved_run
 
 
-@pytest.mark.parametrize("place", ["fork", "inline"])
-def test_every_round_is_an_interleaved_run(tmp_path: Path, place: str) -> None:
-    rounds = 2 if place == "fork" else 1
+def test_every_round_is_an_interleaved_run(tmp_path: Path) -> None:
     models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, "b": {"step_s": [0.25, 0.125]}}
-    found = run(tmp_path, interleaved_plan(models, place, rounds))
+    found = run(tmp_path, interleaved_plan(models, rounds=2))
     available = sorted(os.sched_getaffinity(0))
     ids = set()
-    for round in range(rounds):
+    for round in range(2):
         a, b = timing(found[f"a{round}"]), timing(found[f"b{round}"])
         assert a.samples == (0.5,) * 3
         one, other = run_of(a), run_of(b)
@@ -176,7 +150,7 @@ def test_every_round_is_an_interleaved_run(tmp_path: Path, place: str) -> None:
         assert (one.partners, other.partners) == (("cb",), ("ca",))
         assert one.processors == other.processors == (available[round % len(available)],)
         ids.add(one.id)
-    assert len(ids) == rounds
+    assert len(ids) == 2
     assert all(record.costs["wait"] >= 0 <= record.costs["measure"] for record in found.values())
 
 
@@ -237,19 +211,6 @@ def test_a_trial_group_without_one_of_its_records_is_run_again_as_a_whole(tmp_pa
     assert ids["a1"][0] != ids["a1"][1] == ids["b1"][1]
 
 
-def test_a_participant_is_lost_with_its_fork_server_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = WorkerPool.run
-
-    def breaks(self: Any, request: Request) -> ProcessExit:
-        if request.blank["combination_id"] == "cb":
-            raise WorkerError("the fork server is gone")
-        return real(self, request)
-
-    monkeypatch.setattr(WorkerPool, "run", breaks)
-    found = run(tmp_path, interleaved_plan({"a": {}, "b": {}, "c": {}}))
-    assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "lost", "c0": "ok"}
-
-
 STOPPING = """
 import os, signal
 from sweeprof.backends.fake import FakeModel
@@ -277,14 +238,11 @@ def test_a_participant_or_its_fork_server_that_is_stopped_ends_and_the_others_go
     assert statuses == {"a0": "ok", "trial0": "timeout", "server0": "lost"}, reasons
 
 
-@pytest.mark.parametrize("stage", ["_admit", "_take_turns"])
-def test_an_interrupted_interleaved_run_leaves_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
+def test_an_interrupted_interleaved_run_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: Any, *_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Coordinator, stage, interrupted)
+    monkeypatch.setattr(Coordinator, "_take_turns", interrupted)
     folder = sweep_folder(tmp_path / "sweep", interleaved_plan({"a": {}, "b": {}}))
     with pytest.raises(KeyboardInterrupt):
         run_shard(folder, 0)
@@ -292,20 +250,7 @@ def test_an_interrupted_interleaved_run_leaves_none(
     assert read_records(folder.records) == []
 
 
-def test_a_player_whose_coordinator_is_gone_ends_without_an_outcome(tmp_path: Path) -> None:
-    def leaves(player: InterleavedParticipant) -> None:
-        with pytest.raises(SystemExit):
-            player.ready(1.0)
-
-    with Coordinator(["a"], None) as coordinator:
-        running = threading.Thread(target=coordinator.run_participant, args=("a", inside(leaves), request_of("a")))
-        running.start()
-        connection, _ = coordinator._listener.accept()
-        connection.close()
-        running.join()
-
-
 def test_with_fail_fast_a_bout_is_the_last(tmp_path: Path) -> None:
-    plan = interleaved_plan({"a": {}, "b": {"on_step": "raise"}}, rounds=2)
+    plan = interleaved_plan({"a": {}, "b": {"on_step": "raise"}}, "inline", rounds=2)
     found = run(tmp_path, dataclasses.replace(plan, fail_fast=True))
     assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "failed"}

@@ -22,7 +22,7 @@ from sweeprof.plan import plan
 from sweeprof.plan.plan import Plan, Trial, parallel_jobs
 from sweeprof.results.files import write_json
 from sweeprof.run import launchers, locks
-from sweeprof.run.launchers import GPUS, error_line, launch_shards, restore_gpus, set_defaults
+from sweeprof.run.launchers import GPUS, error_line, launch_shards, restore_gpus
 from sweeprof.storage import EventLog, Folder
 
 PLUGINS = "hydra_plugins.hydra_"
@@ -33,7 +33,6 @@ PLUGINS = "hydra_plugins.hydra_"
     [
         ({"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}, 1),
         ({"_target_": f"{PLUGINS}joblib_launcher.joblib_launcher.JoblibLauncher", "n_jobs": 3}, 3),
-        ({"_target_": f"{PLUGINS}joblib_launcher.joblib_launcher.JoblibLauncher", "n_jobs": -1}, 8),
         ({"_target_": f"{PLUGINS}joblib_launcher.joblib_launcher.JoblibLauncher", "n_jobs": -2}, 7),
         ({"_target_": f"{PLUGINS}ray_launcher.ray_launcher.RayLauncher", "ray": {"init": {"num_cpus": 5}}}, 5),
         ({"_target_": f"{PLUGINS}ray_launcher.ray_launcher.RayLauncher", "ray": {"init": {"address": None}}}, 8),
@@ -48,17 +47,6 @@ def test_how_many_run_at_once(launcher: dict[str, Any], jobs: int, monkeypatch: 
     assert parallel_jobs(launcher) == jobs
 
 
-def test_workers_of_a_ray_of_ones_own_are_as_other_processes() -> None:
-    launcher: dict[str, Any] = {"_target_": f"{PLUGINS}ray_launcher.ray_launcher.RayLauncher"}
-    own = {**launcher, "ray": {"init": {"address": None}, "remote": {"max_retries": 2}}}
-    set_defaults(own)
-    assert own["ray"]["init"]["_system_config"]["worker_niceness"] == 0
-    assert own["ray"]["remote"] == {"max_retries": 2}
-    others = {**launcher, "ray": {"init": {"address": "ray://there"}, "remote": {}}}
-    set_defaults(others)
-    assert others["ray"] == {"init": {"address": "ray://there"}, "remote": {}}
-
-
 DRIVER = {"pid": 1, "user": None, "token": "0123456789abcdef"}
 
 
@@ -68,7 +56,6 @@ DRIVER = {"pid": 1, "user": None, "token": "0123456789abcdef"}
         (None, "", None),
         ("2,3", "", "2,3"),
         ("", "", ""),
-        (None, "1", "1"),
         ("2,3", "3", "3"),
         (None, None, None),
     ],

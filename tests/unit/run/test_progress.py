@@ -1,10 +1,12 @@
-"""How far a sweep is, from its events."""
+"""How long a sweep takes: predicted by a dry run, and from the events of one that runs."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,100 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.plan import Plan, SearchPlan, Trial
+from sweeprof.results.compared_rows import SearchGoal
 from sweeprof.results.record import PassName
-from sweeprof.run import progress
+from sweeprof.run import dry_run, progress
+from sweeprof.run.dry_run import print_plan
 from sweeprof.run.progress import ProgressDisplay, ProgressState
 from sweeprof.run.stopping import note_end
 from sweeprof.storage import EventKind, Folder, TrialEvent
+
+ONCE_S = dry_run.START_AND_END_S + dry_run.IMPORT_S
+ROUND_S, ANALYSIS_S = 0.5 + 1.0 + dry_run.TRIAL_S, dry_run.TRIAL_S
+
+
+def plan_of(*models: str, rounds: int = 3, decide: str | None = None) -> Plan:
+    """One combination per model: an analysis, and rounds that take at least a second and a half."""
+    plan = fake_plan({name: {} for name in models}, rounds=rounds)
+    protocol = {"warmup_s": 0.5, "min_s": 1.0, "min_samples": 10, "sample_s": 0.01, "rounds": rounds, "decide": decide}
+    longer = [dataclasses.replace(c, config={**c.config, "protocol": protocol}) for c in plan.combinations]
+    return dataclasses.replace(plan, combinations=tuple(longer))
+
+
+def printed(plan: Plan, is_left: Callable[[Trial], bool] = lambda _: True) -> dict[str, str]:
+    """The lines of a dry run by their first word."""
+    out = Console(width=120, record=True)
+    print_plan(plan, out, is_left)
+    return dict(line.split(maxsplit=1) for line in out.export_text().splitlines() if " " in line.strip())
+
+
+def test_ids_are_whole_however_many_axes_there_are() -> None:
+    plan = fake_plan({"a": {}})
+    many = {f"model.fake.argument_{i}": "value" for i in range(6)}
+    made = dataclasses.replace(plan.combinations[0], id="c0123456789ab", axes=many)
+    out = Console(width=80, record=True)
+    axes: dict[str, list[object]] = {axis: [value] for axis, value in many.items()}
+    print_plan(dataclasses.replace(plan, axes=axes, combinations=(made,), shards=((made.id,),)), out)
+    assert "c0123456789ab" in out.export_text()
+
+
+def test_the_duration_is_that_of_the_protocol() -> None:
+    lines = printed(plan_of("a", "b"))
+    assert lines["trials"] == "8 in 1 shard"
+    assert lines["about"] == f"{ONCE_S + 2 * (ANALYSIS_S + 3 * ROUND_S):.0f} s, by the protocol"
+
+
+def test_verdicts_that_stop_the_rounds_give_a_span() -> None:
+    lines = printed(plan_of("a", "b", rounds=12, decide="baseline"))
+    assert lines["trials"] == "8 to 26 in 1 shard"
+    fewest, most = (ONCE_S + 2 * (ANALYSIS_S + rounds * ROUND_S) for rounds in (3, 12))
+    assert lines["about"] == f"{fewest:.0f} to {most:.0f} s, by the protocol"
+    assert "(at most 12 timing rounds)" in lines["passes"]
+    # Of two combinations one has a verdict that stops its rounds.
+    one, other = plan_of("a", "b", rounds=12, decide="baseline").combinations
+    protocol = {**other.config["protocol"], "decide": None}
+    other = dataclasses.replace(other, config={**other.config, "protocol": protocol})
+    mixed = dataclasses.replace(plan_of("a", "b", rounds=12), combinations=(one, other))
+    assert printed(mixed)["trials"] == "17 to 26 in 1 shard"
+
+
+def test_a_sweep_with_a_budget_does_not_take_longer() -> None:
+    plan = plan_of("a", "b", rounds=12, decide="baseline")
+    fewest = ONCE_S + 2 * (ANALYSIS_S + 3 * ROUND_S)
+    long = printed(dataclasses.replace(plan, budget="30s"))
+    assert long["about"] == f"{fewest:.0f} to 30 s, by the protocol"
+    assert "budget" not in long
+    short = printed(dataclasses.replace(plan, budget="2s"))
+    assert short["about"].startswith("2 s")
+    once = ONCE_S + 2 * (ANALYSIS_S + ROUND_S)
+    assert short["budget"] == f"2s is too short: to measure everything once takes about {once:.0f} s"
+
+
+def test_a_resumed_sweep_takes_as_long_as_what_is_left() -> None:
+    plan = plan_of("a", "b")
+    lines = printed(plan, lambda trial: trial.combination_id == "cb" and trial.round == 2)
+    assert lines["trials"] == "1 in 1 shard"
+    assert lines["about"] == f"{ONCE_S + ROUND_S:.0f} s, by the protocol"
+    assert printed(plan, lambda _: False)["about"] == "nothing is left to measure"
+
+
+@pytest.mark.parametrize(("is_left", "trials"), [(lambda _: True, 24), (lambda trial: trial.combination_id > "cc", 12)])
+def test_a_search_measures_some_of_the_combinations(is_left: Callable[[Trial], bool], trials: int) -> None:
+    """Six of ten; where three of them are measured, three of the seven others."""
+    plan = plan_of(*"abcdefghij")
+    plan = dataclasses.replace(plan, search=SearchPlan((SearchGoal("latency/forward", "minimize"),), 6, "TPESampler"))
+    assert printed(plan, is_left)["trials"] == f"{trials} in 1 shard"
+
+
+def test_a_dry_run_says_that_nothing_is_compared() -> None:
+    plan = plan_of("a", "b", rounds=12, decide="baseline")
+    assert "verdicts" not in printed(plan)
+    assert printed(dataclasses.replace(plan, baseline={}))["verdicts"].startswith("none: no combination has")
+    assert "verdicts" not in printed(dataclasses.replace(plan_of("a", "b"), baseline={}))
+
+
+# While it runs
 
 
 def event(kind: EventKind, id: str, pass_name: PassName = "timing", time: float = 0, **fields: Any) -> TrialEvent:
@@ -43,21 +133,21 @@ def state() -> ProgressState:
     return ProgressState({(id, "timing", 0): 5.0 for id in "abcd"}, 4)
 
 
-def test_at_the_beginning(state: ProgressState) -> None:
-    assert (state.done, state.left_s(), state.current) == (0, 20.0, "")
-
-
 def test_a_begun_trial_is_the_current_one(state: ProgressState) -> None:
     assert state.take(event("begin", "a", time=100), "mlp torch") is None
     assert (state.current, state.done) == ("mlp torch, timing", 0)
 
 
 def test_what_is_left_is_the_median_of_what_was_seen(state: ProgressState) -> None:
-    for id, begin, end in (("a", 0, 2), ("b", 10, 20), ("c", 30, 33)):
+    assert (state.done, state.left_s(), state.current) == (0, 20.0, "")
+    for id, begin in (("a", 0), ("b", 10), ("c", 15)):  # two shards measure at once
         state.take(event("begin", id, time=begin), "")
+    for id, end in (("a", 2), ("b", 20), ("c", 18)):
         assert state.take(ended(id, end), "") is None
     assert (state.done, state.left_s()) == (3, 3.0)
     assert state.spent == {"timing": [2, 10, 3]}
+    state.take(ended("c", 18), "")  # read twice
+    assert state.done == 3
 
 
 def test_a_pass_not_seen_yet_is_guessed() -> None:
@@ -79,7 +169,7 @@ def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: ProgressSta
     assert state.spent == {"timing": [3]}
 
 
-@pytest.mark.parametrize("status", ["failed", "crashed", "oom", "timeout", "skipped", "ok", "unsupported"])
+@pytest.mark.parametrize("status", ["failed", "skipped", "ok", "unsupported"])
 def test_failures_are_worth_a_line(state: ProgressState, status: str) -> None:
     is_failure = status not in ("ok", "unsupported")
     state.take(event("begin", "a"), "mlp torch")
@@ -99,27 +189,6 @@ def test_a_cause_is_told_once(state: ProgressState) -> None:
         None,
     ]
     assert state.failed == 4
-
-
-def test_an_end_that_is_told_twice_counts_once(state: ProgressState) -> None:
-    state.take(ended("a", 1), "")
-    state.take(ended("a", 1), "")
-    assert state.done == 1
-
-
-def test_two_shards_at_once_keep_their_times_apart(state: ProgressState) -> None:
-    state.take(event("begin", "a", time=0), "")
-    state.take(event("begin", "b", time=9), "")
-    state.take(ended("a", 10), "")
-    state.take(ended("b", 12), "")
-    assert state.spent == {"timing": [10, 3]}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (59.6, "1:00"), (61, "1:01"), (3601, "60:01")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert progress._duration(seconds) == text
 
 
 class Display:
@@ -161,15 +230,6 @@ def test_the_display_follows_files(tmp_path: Path) -> None:
     assert (made.display.state.done, made.display.state.total) == (2, 2)
     assert made.printed.count("broken, quality: failed: why") == 1
     assert not made.display._thread.is_alive()
-
-
-def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
-    made = Display(tmp_path, fake_plan({"a": {}}, ["quality"]))
-    whole = line("begin", "ca", 0)
-    for text, current in ((whole[:-5], ""), (f"{whole[-5:]}\n", "quality")):
-        made.write(text)
-        made.display._take_new()
-        assert made.display.state.current.rpartition(" ")[2] == current
 
 
 def timing(id: str, round: int, step_s: float) -> str:

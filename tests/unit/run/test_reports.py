@@ -1,11 +1,17 @@
-"""What a sweep's folder has beside its page: which files, when asked for, whole or not at all."""
+"""The files of a sweep's folder, whole or not at all, also of a sweep that runs or that was killed while it ran."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
+import errno
 import json
+import multiprocessing
+import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +20,32 @@ import pytest
 
 from support.command import subcommand
 from support.nets import lenet5
-from support.plans import fake_plan, sweep_folder
+from support.plans import fake_plan, read_records, sweep_folder
 from support.seen import PEAKS, allocations, layer_times, operators
 from sweeprof.cli import report as report_module
+from sweeprof.cli.run import run_command
 from sweeprof.measuring.timing import Timing
+from sweeprof.plan.plan import Plan
+from sweeprof.report.answer import answer
+from sweeprof.report.changes import comparison_markdown
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName, Record, Status
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.reports import SweepLocations, left_out, observed, set_tag, standing, write_reports
-from sweeprof.storage import Folder
+from sweeprof.run.locks import driver_lock
+from sweeprof.run.reports import (
+    ClusterReports,
+    SweepLocations,
+    left_out,
+    observed,
+    sent_to,
+    set_tag,
+    standing,
+    write_reports,
+)
+from sweeprof.run.shard import run_shard
+from sweeprof.storage import Folder, events_of
 
 report = subcommand("report")
 
@@ -102,21 +124,15 @@ def test_files_of_services_that_draw_the_history(tmp_path: Path) -> None:
 
     data = json.loads((folder.path / "bmf.json").read_text())
     (name,) = data  # a combination without values has no place in the format
-    assert "a" in name
     milliseconds = pytest.approx(1e3 * cell["value"])
-    assert set(data[name]) == {"latency/forward_ms", "throughput/samples_per_s"}
     expected = {"value": milliseconds, "lower_value": pytest.approx(low), "upper_value": pytest.approx(high)}
     assert data[name]["latency/forward_ms"] == expected
 
-    smaller = json.loads((folder.path / "benchmark-action-smaller.json").read_text())
-    (entry,) = [entry for entry in smaller if entry["name"] == f"{name}: latency/forward"]
-    assert (entry["unit"], entry["value"]) == ("ms", milliseconds)
-    assert entry["range"] == f"{low:.4g} – {high:.4g}"
-    assert entry["extra"] == "range: 95% interval; rounds: 2"
-    bigger = json.loads((folder.path / "benchmark-action-bigger.json").read_text())
-    (entry,) = [entry for entry in bigger if entry["name"] == f"{name}: throughput/samples_per_s"]
-    assert entry["value"] == row["cells"]["throughput/samples_per_s"]["measurement"]["value"]
-    assert not {entry["name"] for entry in smaller} & {entry["name"] for entry in bigger}
+    (entry,) = json.loads((folder.path / "benchmark-action-smaller.json").read_text())
+    assert (entry["name"], entry["unit"], entry["value"]) == (f"{name}: latency/forward", "ms", milliseconds)
+    assert (entry["range"], entry["extra"]) == (f"{low:.4g} – {high:.4g}", "range: 95% interval; rounds: 2")
+    (entry,) = json.loads((folder.path / "benchmark-action-bigger.json").read_text())
+    assert entry["name"] == f"{name}: throughput/samples_per_s"
 
     (folder.path / "bmf.json").write_text("{}")
     write_reports(folder, comparison_of(folder))
@@ -150,14 +166,6 @@ def test_a_table_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="the disk is gone"):
         write_reports(folder, comparison_of(folder))
     assert {path.name: path.read_text() for path in folder.path.glob("tables/*")} == before
-
-
-def test_help_names_every_file(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        report(["--help"])
-    shown = capsys.readouterr().out
-    for name in ("comparison-tables.tex", "tables/*.csv", "--format", "tables/*.parquet"):
-        assert name in shown
 
 
 def test_tagged_sweeps_of_the_same_name_are_baselines_of_the_page(tmp_path: Path) -> None:
@@ -231,17 +239,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.path
 
 
-def test_every_file_is_there(whole: Path) -> None:
-    names = {
-        p.relative_to(whole).as_posix()
-        for room in ("layers", "operators", "memory")
-        for p in (whole / room).rglob("*.*")
-    }
-    memory = {f"memory/ca/{name}.csv" for name in ("timeline", "layers", "tensors")}
-    tables = {"layers/ca.csv", "layers/ca.html", "operators/ca.csv"}
-    assert names == memory | tables
-
-
 def test_layers_are_written_with_their_times(whole: Path) -> None:
     rows = {row["path"]: row for row in lines(whole / "layers" / "ca.csv")}
     assert float(rows["classifier"]["forward_s"]) == pytest.approx(4e-3)
@@ -251,12 +248,9 @@ def test_layers_are_written_with_their_times(whole: Path) -> None:
 
 def test_tables_hold_every_row(whole: Path) -> None:
     assert [row["self_s"] for row in lines(whole / "operators" / "ca.csv")] == ["0.004", "0.003"] * 20
-    timeline = lines(whole / "memory" / "ca" / "timeline.csv")
-    assert len(timeline) == 3000
-    assert max(int(row["bytes"]) for row in timeline) == 1500 * 1024
+    assert len(lines(whole / "memory" / "ca" / "timeline.csv")) == 3000
     tensor = lines(whole / "memory" / "ca" / "tensors.csv")[0]
     assert (json.loads(tensor["names"]), json.loads(tensor["shape"])) == (["layer0.weight"], [2, 3])
-    assert (tensor["kind"], tensor["bytes"]) == ("parameter", "24")
     assert lines(whole / "memory" / "ca" / "layers.csv")[39]["peak_bytes"] == str(39 * 1024)
 
 
@@ -282,14 +276,6 @@ def test_a_pass_that_failed_leaves_its_part_out_and_its_reason_in_the_row(tmp_pa
     assert not (tmp_path / "operators").exists()
 
 
-def test_without_such_passes_the_report_is_as_it_was(tmp_path: Path) -> None:
-    folder = observed_by(tmp_path, "analysis")
-    page = page_of(folder)
-    assert "details-data" not in page
-    assert "Where time and memory go" not in page
-    assert not any((tmp_path / name).exists() for name in ("operators", "memory"))
-
-
 def test_times_need_no_analysis_to_be_left_alone(tmp_path: Path) -> None:
     found = observed(observed_by(tmp_path, "layer_times", "peaks"), "ca")
     assert (found.layers, found.peaks, found.is_detailed) == (None, PEAKS, False)
@@ -310,11 +296,6 @@ def test_files_that_would_be_the_same_are_not_written_again(tmp_path: Path) -> N
     text = layers.read_text(encoding="utf-8")
     assert page_of(folder) != first
     assert layers.read_text(encoding="utf-8") != text
-
-    left = folder.path / "artifacts" / "ca" / "trace.json.gz"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"")
-    assert "artifacts/ca/trace.json.gz" in page_of(folder)
     (folder.records / "ca" / "operators-r0.json").unlink()
     assert "operators/ca.csv" not in page_of(folder)
 
@@ -348,3 +329,127 @@ def test_a_sweep_whose_analysis_failed_has_no_layers(tmp_path: Path) -> None:
     seen(folder, "analysis", lenet5(1), status="failed")
     assert "layers-data" not in page_of(folder)
     assert not (tmp_path / "layers").exists()
+
+
+# While a sweep runs
+
+
+def plan_of(isolation: str = "inline", models: str = "ab", rounds: int = 2) -> Plan:
+    return fake_plan({name: {} for name in models}, isolation=isolation, rounds=rounds)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are written after every trial, however long that takes."""
+    monkeypatch.setattr(reports, "SHARE", 1e9)
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(reports, "WAKE_S", 0.01)
+
+
+@pytest.fixture
+def on_cluster(tmp_path: Path, always: None) -> Folder:
+    """A sweep that a cluster has measured, whose driver is still to write reports."""
+    plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    run_shard(folder, 0)
+    return folder
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("always")
+def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+    seen: list[Comparison] = []
+    with sent_to(seen.append):
+        run_shard(folder, 0)
+    first = seen[1]  # after the first round
+    assert [row.rounds_complete for row in first.rows] == [1] * 2
+    assert all(row.cells["latency/forward"].measurement.value is not None for row in first.rows)
+    assert answer(first).counts == "running: 2 of 6 trials have ended; 0 of 2 combinations measured; 2 incomplete."
+    assert "resume=" not in comparison_markdown(first)
+    done = [comparison.running.done for comparison in seen if comparison.running is not None]
+    assert done == sorted(set(done))
+    assert len(done) == len(seen) == 6  # after each trial
+    shown = Comparison.read(folder.path)
+    assert shown.running == seen[-1].running
+    assert (folder.path / "report.html").read_text().count("running: 6 of 6 trials have ended") > 0
+    assert not (folder.path / "tables").exists()
+    assert comparison_of(folder).running is None
+
+
+def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+    began = time.monotonic()
+    run_shard(folder, 0)
+    assert time.monotonic() - began < 10
+    assert not (folder.path / "report.html").exists()
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
+    seen: list[Comparison] = []
+    with sent_to(seen.append):
+        run_shard(sweep_folder(tmp_path / "other", plan_of()), 0)
+    assert len(seen) == 1  # which took far more than a fiftieth of the time
+
+
+@pytest.mark.usefixtures("always")
+def test_what_cannot_be_written_does_not_end_the_sweep(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+
+    def fails(_: Comparison) -> None:
+        raise ValueError("the tracker is away")
+
+    with sent_to(fails):
+        run_shard(folder, 0)
+    assert "ValueError: the tracker is away" in caplog.text
+    assert len(read_records(folder.records)) == 6
+
+
+def test_on_a_cluster_the_driver_writes_them_while_it_waits(on_cluster: Folder) -> None:
+    page = on_cluster.path / "report.html"
+    assert not page.exists()
+    with ClusterReports(on_cluster):
+        wait_for(page.exists)
+    assert "running: 6 of 6 trials have ended" in page.read_text()
+
+
+def test_a_full_disk_does_not_end_the_driver_of_a_cluster(
+    on_cluster: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(reports, "write_reports", fails)
+    with ClusterReports(on_cluster):
+        wait_for(lambda: "No space left on device" in caplog.text)
+    assert "the reports of the running sweep were not written: [Errno 28] No space left on device" in caplog.text
+
+
+def test_the_report_of_a_killed_sweep_has_all_rows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of("fork", "abcd", 3))
+    ended = 9
+    running = multiprocessing.get_context("fork").Process(target=run_shard, args=(folder, 0))
+    running.start()
+    try:
+        wait_for(lambda: sum(event.kind == "end" for event in events_of(folder.events)) >= ended)
+    finally:
+        running.kill()
+        running.join()
+    assert run_command(["report", str(folder.path)]) == 0
+    comparison = Comparison.read(folder.path)
+    timed = Counter(r.combination_id for r in read_records(folder.records) if r.pass_name == "timing")
+    assert {row.combination_id: row.rounds_complete for row in comparison.rows if row.has_values} == timed
+    assert len(timed) >= min(ended, 4)
+    assert comparison.running is None
+    assert "of 4 combinations measured" in capfd.readouterr().out
+
+
+def test_the_report_of_a_running_sweep_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of())
+    run_shard(folder, 0)
+    with driver_lock(folder.path):
+        assert run_command(["report", str(folder.path)]) == 0
+    assert "running: 6 of 6 trials have ended" in " ".join(capfd.readouterr().out.split())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from sweeprof.report.answer import answer
 from sweeprof.results.compared_rows import Comparison, SearchGoal, SearchSummary
 from sweeprof.results.statistics import mean_interval
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.resume import count_trials
 from sweeprof.run.search import Assessment, Outcome, Outcomes, Search
 from sweeprof.run.shard import run_shard
 from sweeprof.run.stopping import Budget
@@ -142,10 +140,8 @@ def test_a_search_in_which_everything_fails_says_why(tmp_path: Path) -> None:
 def test_a_goal_that_has_no_value_anywhere(tmp_path: Path) -> None:
     goals = (SearchGoal(MEMORY, "minimize"),)
     _, comparison = searched(tmp_path / "sweep", plan_of(3, goals, metrics=(MEMORY,)))
-    found = "The search found no combinations{} a value of added memory (3 of 28 combinations measured)."
-    assert answer(comparison).finding == found.format(" with")
-    _, comparison = searched(tmp_path / "limited", plan_of(3, goals, conditions=("latency < 10 s",), metrics=(MEMORY,)))
-    assert answer(comparison).finding == found.format(" with latency < 10 s and with")
+    said = "The search found no combinations with a value of added memory (3 of 28 combinations measured)."
+    assert answer(comparison).finding == said
 
 
 def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
@@ -153,15 +149,6 @@ def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
     _, comparison = searched(tmp_path / "sweep", plan)
     assert "(7 of 28 combinations measured)" in answer(comparison).finding
     assert answer(comparison).counts == "7 of 28 chosen combinations measured; 21 failed."
-
-
-def test_of_single_rounds_those_within_the_threshold_are_not_certain_to_be_worse(tmp_path: Path) -> None:
-    """The steps take 7.4, 8.4, 9.4 and 10.4 ms."""
-    _, comparison = searched(tmp_path / "sweep", plan_of(4, batches=(64,), threshold=0.15))
-    assert answer(comparison).finding.endswith("(4 of 4 combinations measured). Not certain to be worse: step 2.")
-    found = answer(dataclasses.replace(comparison, threshold=0.05)).finding
-    assert found.startswith("Best measured throughput: step 1 – ")
-    assert found.endswith("(4 of 4 combinations measured).")
 
 
 @pytest.mark.parametrize(
@@ -204,12 +191,9 @@ def test_several_goals_have_a_front(tmp_path: Path) -> None:
     goals = (LARGEST, SearchGoal(TIME, "minimize"))
     _, comparison = searched(tmp_path / "sweep", plan_of(12, goals, sampler="NSGAIISampler"))
     front = [row for row in comparison.rows if row.on_front]
+    said = f"The Pareto front of throughput, latency has {len(front)} combination"
     assert front
-    finding = answer(comparison).finding
-    noun = "combination" if len(front) == 1 else "combinations"
-    assert finding.startswith(
-        f"The Pareto front of throughput, latency has {len(front)} {noun} (12 of 28 combinations measured)."
-    )
+    assert answer(comparison).finding.startswith(said)
 
 
 class Known(Outcomes):
@@ -233,14 +217,10 @@ class Known(Outcomes):
         return Outcome((float(id.removeprefix("cb").partition("s")[0]),))
 
 
-@pytest.mark.parametrize("sampler", ["RandomSampler", "NSGAIISampler"])
-def test_samplers_by_name_reach_everything_and_choose_nothing_twice(sampler: str) -> None:
-    assert len(Known().search(plan_of(28, sampler=sampler))) == 28
-
-
 @pytest.mark.parametrize("sampler", ["RandomSampler", "NSGAIISampler", "TPESampler"])
 def test_what_an_earlier_run_measured_counts_against_the_number_of_trials(sampler: str) -> None:
     """Also combinations that the sampler would not choose now, as where one that had failed has a result since."""
+    assert len(Known().search(plan_of(28, sampler=sampler))) == 28  # each once
     plan = plan_of(12, sampler=sampler)
     undisturbed = Known().search(plan)
     others = [c.id for c in plan.combinations if c.id not in undisturbed][:5]
@@ -254,25 +234,15 @@ def test_nothing_larger_than_what_runs_out_of_memory_is_measured(tmp_path: Path)
     plan = plan_of(28, arguments=lambda batch, step: faults if batch >= 8 and step < 4 else {})
     folder, comparison = searched(tmp_path / "sweep", plan)
     rows = {row.combination_id: row for row in comparison.rows}
-    failed = [id for id, row in rows.items() if row.status == "oom"]
-    assert failed
-    sizes = {
-        step: [int(id.removeprefix("cb").split("s")[0]) for id in failed if id.endswith(f"s{step}")]
-        for step in (1, 2, 3)
-    }
+    failed = [(row.axes["batch_size"], row.axes["step"]) for row in rows.values() if row.status == "oom"]
     excluded = {f"cb{one.axes['batch_size']}s{one.axes['step']}": one.reason for one in comparison.excluded}
     assert excluded
     assert measured(folder) | set(excluded) == {c.id for c in plan.combinations}
     for id, reason in excluded.items():
         batch, step = map(int, id.removeprefix("cb").split("s"))
-        assert any(
-            size < batch and reason == f"not run, because batch_size={size} ran out of memory" for size in sizes[step]
-        )
-    finding = answer(comparison).finding
-    assert (
-        f"{len(excluded)} {'was' if len(excluded) == 1 else 'were'} not run, because a smaller one is too large."
-        in finding
-    )
+        smaller = [size for size, of_step in failed if of_step == step and size < batch]
+        assert reason in [f"not run, because batch_size={size} ran out of memory" for size in smaller]
+    assert "not run, because a smaller one is too large." in answer(comparison).finding
 
 
 def test_a_condition_on_memory_is_an_upper_limit() -> None:
@@ -289,24 +259,6 @@ def test_a_condition_on_memory_is_an_upper_limit() -> None:
         **dict.fromkeys(reasons),
         "added_bytes < 50 MB": "batch_size=64 does not fulfil added_bytes < 50 MB",
     }
-
-
-@pytest.mark.slow
-def test_a_stopped_search_makes_the_same_choices_on_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped before its fifth and its ninth combination."""
-    plan = plan_of(12, conditions=("latency < 5 ms",), seed=3)
-    whole, undisturbed = searched(tmp_path / "whole", plan)
-    folder = sweep_folder(tmp_path / "parts", plan)
-    for most in (4, 8):
-        with monkeypatch.context() as limited:
-            limited.setattr(Budget, "has_time_for_each", lambda *given, most=most: len(measured(folder)) < most)
-            run_shard(folder, 0)
-        assert len(measured(folder)) == most
-        counts = str(count_trials(folder, plan, frozenset(), move=True))
-        assert counts == f"{most} trials are measured, 0 missing; the search may choose up to {12 - most} more"
-    run_shard(folder, 0)
-    assert measured(folder) == measured(whole)
-    assert answer(comparison_of(folder)).finding == answer(undisturbed).finding
 
 
 def test_a_resumed_search_may_have_more_trials(tmp_path: Path) -> None:
@@ -335,23 +287,13 @@ NEAR = 0.02
 """Relative difference from the best of all."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is searched for in a table."""
-
-    goal: SearchGoal
-    conditions: tuple[str, ...]
-
-
-FASTEST = SearchGoal("throughput/samples_per_s", "maximize")
 QUESTIONS = {
-    "architecture": Question(
-        SearchGoal("params/total", "maximize"), ("compute/macs < 150 M", "memory/act_peak_live_bytes < 1 MB")
-    ),
-    "mlp": Question(FASTEST, ("latency < 0.4 ms",)),
-    "resnet": Question(FASTEST, ("latency < 20 ms",)),
-    "fitting": Question(SearchGoal("compute/macs", "maximize"), ("memory/footprint_est_bytes < 16 MB",)),
+    "architecture": ("params/total", ["compute/macs < 150 M", "memory/act_peak_live_bytes < 1 MB"]),
+    "mlp": (THROUGHPUT, ["latency < 0.4 ms"]),
+    "resnet": (THROUGHPUT, ["latency < 20 ms"]),
+    "fitting": ("compute/macs", ["memory/footprint_est_bytes < 16 MB"]),
 }
+"""Per table, the metric to maximise and the conditions."""
 
 
 class Table(Known):
@@ -361,23 +303,23 @@ class Table(Known):
         lines = (TABLES / f"{name}.csv").read_text(encoding="utf-8").splitlines()
         rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
         super().__init__()
-        question = QUESTIONS[name]
-        points = [
-            {k.removeprefix("axes."): yaml.safe_load(v) for k, v in row.items() if k[:5] == "axes."} for row in rows
-        ]
-        self.values = [{k: float(v) for k, v in row.items() if k[:5] != "axes." and v} for row in rows]
-        config = {"batch_size": 1, "protocol": {"rounds": 1}}
-        combinations = [Combination(f"c{place}", point, config, "") for place, point in enumerate(points)]
-        axes = {axis: list(dict.fromkeys(point[axis] for point in points)) for axis in points[0]}
+        metric, conditions = QUESTIONS[name]
+        self.values = []
+        combinations = []
+        for place, row in enumerate(rows):
+            point = {key.removeprefix("axes."): yaml.safe_load(row[key]) for key in row if key.startswith("axes.")}
+            config = {"batch_size": 1, "protocol": {"rounds": 1}}
+            combinations.append(Combination(f"c{place}", point, config, ""))
+            self.values.append({key: float(text) for key, text in row.items() if not key.startswith("axes.") and text})
         self.plan = dataclasses.replace(
             fake_plan({}, ("timing",)),
-            axes=axes,
+            axes={axis: list(dict.fromkeys(c.axes[axis] for c in combinations)) for axis in combinations[0].axes},
             baseline={},
             combinations=tuple(combinations),
             shards=(tuple(c.id for c in combinations),),
             threshold=None,
-            compare=ComparisonSettings(constraints=list(question.conditions)),
-            search=SearchPlan((question.goal,), len(combinations) // SHARE, sampler, seed),
+            compare=ComparisonSettings(constraints=conditions),
+            search=SearchPlan((SearchGoal(metric, "maximize"),), len(combinations) // SHARE, sampler, seed),
         )
         self._assessment = Assessment(self.plan, [entry.metric.info for entry in select(list(self.values[0]))])
 
@@ -397,18 +339,8 @@ class Table(Known):
         return 1 - self.best(self.chosen) / self.best([c.id for c in self.plan.combinations])
 
 
-def test_the_tables_are_large() -> None:
-    for name in QUESTIONS:
-        assert len(Table(name, "TPESampler", 0).plan.combinations) >= 100
-
-
 def test_a_sixth_of_the_combinations_has_the_best_one() -> None:
     assert Table("architecture", "TPESampler", 0).searched() <= NEAR
-
-
-@pytest.mark.slow
-def test_the_default_sampler_finds_it_in_a_measured_sweep() -> None:
-    assert Table("mlp", default_sampler(), 1).searched() <= NEAR
 
 
 @pytest.mark.thorough

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,10 +12,9 @@ import psutil
 import pytest
 
 from support.plans import fake_plan, read_records, sweep_folder
-from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record
-from sweeprof.run import fork_server, locks, shard, trial_limits
+from sweeprof.run import fork_server, shard, trial_limits
 from sweeprof.run.interleave import ProcessExit, Request
 from sweeprof.run.shard import prepare_data, run_shard
 
@@ -67,12 +64,9 @@ def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
         (ProcessExit(-9, timed_out=True), False, None, "timeout", "took longer than limits.timeout_s=2.5"),
         (ProcessExit(-9, timed_out=True), True, "std::bad_alloc", "timeout", "took longer than limits.timeout_s=2.5"),
         (ProcessExit(-9), True, None, "oom", "the system ran out of memory and killed it"),
-        (ProcessExit(-9), False, None, "crashed", "killed by SIGKILL (signal 9)"),
-        (ProcessExit(-11), True, None, "crashed", "killed by SIGSEGV (signal 11)"),
+        (ProcessExit(-11), True, "epoch 3", "crashed", "killed by SIGSEGV (signal 11)"),
         (ProcessExit(-6), False, "what():  std::bad_alloc", "oom", "std::bad_alloc"),
-        (ProcessExit(-6), False, "assertion failed", "crashed", "killed by SIGABRT (signal 6): assertion failed"),
         (ProcessExit(-6), False, FATAL, "crashed", "killed by SIGABRT (signal 6): what():  no such operator"),
-        (ProcessExit(-11), False, "epoch 3", "crashed", "killed by SIGSEGV (signal 11)"),
         (ProcessExit(9), False, WARNINGS, "crashed", "exited with code 9 without leaving a record"),
         (
             ProcessExit(9),
@@ -82,9 +76,6 @@ def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
             "exited with code 9 without leaving a record: no space",
         ),
         (ProcessExit(-39), False, None, "crashed", "killed by a real-time signal (signal 39)"),
-        (ProcessExit(3), False, None, "crashed", "exited with code 3 without leaving a record"),
-        (ProcessExit(1), False, "no space", "crashed", "exited with code 1 without leaving a record: no space"),
-        (ProcessExit(0), False, None, "crashed", "exited with code 0 without leaving a record"),
     ],
 )
 def test_endings(
@@ -97,29 +88,20 @@ def test_endings(
     assert shard._failure(ending, request, oom_kill) == (status, reason)
 
 
-@pytest.mark.parametrize("place", ["fork", "inline"])
-def test_every_trial_has_its_record(tmp_path: Path, place: str) -> None:
-    names = ["ok", "raise", "memory"] if place == "inline" else list(MODELS)
+def test_every_trial_has_its_record(tmp_path: Path) -> None:
     passes: list[PassName] = ["analysis", "quality"]
-    plan = fake_plan({name: MODELS[name] for name in names}, passes, place, {"timeout_s": 60})
+    plan = fake_plan(MODELS, passes, "fork", {"timeout_s": 60})
     found = run(tmp_path, plan)
-    assert list(found) == sorted(f"c{name}/{p}-0" for name in names for p in passes)
-    for name in names:
+    assert list(found) == sorted(f"c{name}/{p}-0" for name in MODELS for p in passes)
+    for name, (status, reason) in REASONS.items():
         record = found[f"c{name}/quality-0"]
-        status, reason = REASONS[name]
         assert record.status == status
         assert record.reason == reason or str(record.reason).startswith(f"{reason} (")
         combination = plan.combination(f"c{name}")
-        assert (record.axes, record.config, record.command) == (
-            combination.axes,
-            combination.config,
-            combination.command,
-        )
+        assert (record.axes, record.config) == (combination.axes, combination.config)
         assert record.wall_s > 0
-        assert record.started
         assert record.environment["host"]
         assert (record.observations is not None) == (name == "ok")
-    assert {r.status for r in found.values() if r.pass_name == "analysis"} == {"ok"}
     assert psutil.Process().children() == []
 
 
@@ -153,9 +135,6 @@ def clear_everything():
 def model(do, flag="", **arguments):
     if do.isdigit():
         os._exit(int(do))
-    elif do == "kill server":
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
     elif do == "kill server once" and not os.path.exists(flag):
         pathlib.Path(flag).touch()
         kill_the_group_of_the_fork_server()
@@ -182,13 +161,6 @@ def model(do, flag="", **arguments):
         import atexit
         atexit.register(time.sleep, 600)
         threading.Thread(target=time.sleep, args=(600,)).start()
-    elif do == "prints":
-        os.write(2, b"begin")
-        for _ in range(40):
-            os.write(2, b"x" * (1 << 20))
-        time.sleep(0.5)
-        os.write(2, b"end")
-        os._exit(9)
     return FakeModel(**arguments)
 """
 
@@ -224,7 +196,7 @@ def outcomes(tmp_path: Path, *behaviours: str) -> dict[str, tuple[str, str | Non
 
 @pytest.mark.usefixtures("hostile")
 def test_no_exit_code_of_a_trial_ends_the_others(tmp_path: Path) -> None:
-    codes = ["74", "0", "1", "2", "75", "120", "130", "137", "255"]
+    codes = ["74", "0", "130", "255"]
     found = outcomes(tmp_path, *codes)
     assert found == {code: ("crashed", f"exited with code {code} without leaving a record") for code in codes}
 
@@ -253,7 +225,6 @@ def test_what_a_trial_has_registered_for_its_end_cannot_keep_the_others_waiting(
     [
         ("kill server once", ("ok", None)),
         ("stop server once", ("ok", None)),
-        ("kill server", ("lost", "its fork server process was killed by SIGKILL (signal 9)")),
         ("stop server", ("lost", "the fork server was stopped (SIGSTOP) for more than 0.1 s; it was replaced")),
     ],
 )
@@ -273,19 +244,6 @@ def test_a_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert content.startswith("… of 11,534,344 bytes the last 1,000:\n".encode())
     assert content.endswith(b"xend, and more")
     assert len(content) < 1100
-
-
-@pytest.mark.usefixtures("hostile")
-def test_a_crash_on_a_disk_with_room_is_not_the_disks(tmp_path: Path) -> None:
-    """A limit of this process itself, which is the sweep's, ends the sweep."""
-    folder = sweep_folder(tmp_path / "sweep", hostile_plan(tmp_path, ["74"]))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            run_shard(folder, 0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 SHARING = """
@@ -334,20 +292,6 @@ def test_a_memory_limit_counts_shared_memory_and_child_processes_once(
         assert "more than limits.memory (128 MiB)" in str(record.reason)
 
 
-def test_events_tell_begin_and_end(tmp_path: Path) -> None:
-    run(tmp_path, fake_plan({name: MODELS[name] for name in ("ok", "raise")}, ["quality"]))
-    lines = (tmp_path / "sweep" / "events" / "shard-0.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines]
-    assert [(e["event"], e["combination_id"], e.get("status")) for e in events] == [
-        ("begin", "cok", None),
-        ("end", "cok", "ok"),
-        ("begin", "craise", None),
-        ("end", "craise", "failed"),
-    ]
-    assert [e["time"] for e in events] == sorted(e["time"] for e in events)
-    assert {(e["pass"], e["round"]) for e in events} == {("quality", 0)}
-
-
 def test_a_crash_keeps_its_log_and_last_words_and_logs_without_output_are_removed(tmp_path: Path) -> None:
     found = run(tmp_path, fake_plan({"ok": {}, "segfault": MODELS["segfault"]}, ["quality"], "fork"))
     logs = tmp_path / "sweep" / "logs"
@@ -356,21 +300,8 @@ def test_a_crash_keeps_its_log_and_last_words_and_logs_without_output_are_remove
     assert "in happen" in str(found["csegfault/quality-0"].traceback)
 
 
-def test_measuring_passes_have_the_host_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-    real = locks.HostLock.taken
-
-    def recorded(self: locks.HostLock, measures: bool, *rest: Any) -> Any:
-        asked.append(measures)
-        return real(self, measures, *rest)
-
-    monkeypatch.setattr(locks.HostLock, "taken", recorded)
-    run(tmp_path, fake_plan({"ok": {}}, ["analysis", "timing", "memory", "quality"]))
-    assert asked == [False, True, True, False, False]  # the first while data are prepared and frameworks imported
-
-
 def test_a_record_says_when_it_ran_and_what_else_did_while_it_measured(tmp_path: Path) -> None:
-    found = run(tmp_path, fake_plan({"ok": {}}, ["timing", "quality"], "fork"))
+    found = run(tmp_path, fake_plan({"ok": {}}, ["timing", "quality"]))
     for record in found.values():
         begin, end = record.environment["ran"]
         assert begin <= end <= begin + record.wall_s
@@ -379,25 +310,8 @@ def test_a_record_says_when_it_ran_and_what_else_did_while_it_measured(tmp_path:
     assert "others" not in found["cok/quality-0"].environment
 
 
-def test_with_a_broken_fork_server_that_trial_alone_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    real = fork_server.ForkServer.run
-
-    def breaks_once(self: Any, request: Any) -> ProcessExit:
-        calls.append(1)
-        if len(calls) == 1:
-            raise WorkerError("the fork server is gone")
-        return real(self, request)
-
-    monkeypatch.setattr(fork_server.ForkServer, "run", breaks_once)
-    found = run(tmp_path, fake_plan({"a": {}, "b": {}}, ["quality"], "fork"))
-    assert (found["ca/quality-0"].status, found["ca/quality-0"].reason) == ("lost", "the fork server is gone")
-    assert found["cb/quality-0"].status == "ok"
-    assert psutil.Process().children() == []
-
-
 def test_what_has_a_record_is_not_run_again(tmp_path: Path) -> None:
-    plan = fake_plan({"a": {}, "b": {}}, ["quality"], "fork")
+    plan = fake_plan({"a": {}, "b": {}}, ["quality"])
     folder = sweep_folder(tmp_path / "sweep", plan)
     Record("s1", "ca", "quality", "ok", reason="of the first time").write(folder.records)
     run_shard(folder, 0)
@@ -412,23 +326,11 @@ def test_what_has_a_record_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_with_fail_fast_the_first_bad_ending_is_the_last_trial(tmp_path: Path) -> None:
-    plan = dataclasses.replace(
-        fake_plan({n: MODELS[n] for n in ("ok", "raise", "exit")}, ["quality"], "fork"), fail_fast=True
-    )
-    found = run(tmp_path, plan)
+    plan = fake_plan({name: MODELS[name] for name in ("ok", "raise", "memory")}, ["quality"])
+    found = run(tmp_path, dataclasses.replace(plan, fail_fast=True))
     (bad,) = [record for record in found.values() if record.status != "ok"]
     assert len(found) < 3 or bad.started == max(record.started for record in found.values())
     assert (tmp_path / "sweep" / "stop").read_text().startswith(f"fail_fast: quality {bad.status}: {bad.reason}")
-
-
-CLEARING = """
-from pathlib import Path
-class Clearing:
-    def __init__(self, log):
-        self.log = Path(log)
-    def prepare(self, split):
-        self.log.unlink()
-"""
 
 
 ODD = """
@@ -464,6 +366,16 @@ def test_a_dataset_that_hangs_or_dies_keeps_no_other_from_being_decoded(
     assert [path.name for path in tmp_path.glob("*.done")] == ["fine.done"]
     assert "ended with code 3" in caplog.text
     assert "did not answer within 8 s" in caplog.text
+
+
+CLEARING = """
+from pathlib import Path
+class Clearing:
+    def __init__(self, log):
+        self.log = Path(log)
+    def prepare(self, split):
+        self.log.unlink()
+"""
 
 
 def test_another_shard_may_have_removed_the_log(tmp_path: Path, write_module: Callable[[str, str], None]) -> None:

@@ -1,33 +1,161 @@
-"""What is resumed, and how a new plan differs from the old one."""
+"""The folder of a sweep: its place among others, whatever the clock says, its events and records, and what of them is resumed."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
+from sweeprof.cli import common
 from sweeprof.config.schema import LimitSettings
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Trial
+from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Plan, Trial
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record, Status
-from sweeprof.run import resume
-from sweeprof.run.locks import driver_lock, has_driver, report_lock, work_lock
+from sweeprof.run import driver, resume
+from sweeprof.run.locks import driver_lock, work_lock
+from sweeprof.run.reports import SweepLocations, located
 from sweeprof.run.resume import (
     changes_measurement,
     count_trials,
+    find_sweep,
     replace_plan,
     retry_statuses,
     store_plan,
     with_settings,
 )
-from sweeprof.storage import DRIVER, EventLog, Folder, begun, events_of, sweeps
+from sweeprof.storage import DRIVER, EventLog, Folder, Jobs, Note, begun, events_of, sweeps
+
+prune = subcommand("prune")
+
+BEFORE = datetime(2026, 10, 25, 0, 45, tzinfo=UTC)
+"""02:45 in Berlin; an hour later daylight saving time has ended, and it is 02:45 again."""
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def planned(created: datetime) -> Plan:
+    return dataclasses.replace(fake_plan({"a": {}}), name="nightly", created=created.isoformat(timespec="seconds"))
+
+
+def new(output: Path, created: datetime) -> Path:
+    """The folder of a sweep as this version makes it."""
+    folder = driver._new_folder(output, planned(created))
+    write_json(folder.plan, planned(created).to_dict())
+    return folder.path
+
+
+def test_the_folder_of_all_sweeps(tmp_path: Path) -> None:
+    assert Folder(tmp_path / "nightly" / "stamp").output == tmp_path
+    assert Folder(Path("/sweep")).output == Path("/")  # as it is mounted in a container
+
+
+def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
+    first, second = (new(tmp_path, BEFORE + timedelta(minutes=minute)) for minute in (0, 1))
+    third = tmp_path / "other" / "2026-10-26_00-00-00Z"
+    write_json(third / "plan.json", dataclasses.replace(planned(BEFORE + timedelta(days=1)), name="other").to_dict())
+    for reference, path in (("last", third), ("last~1", second), ("nightly/last", second), ("nightly/last~1", first)):
+        assert located(reference, SweepLocations(tmp_path), "BASE") == path
+        assert common.sweep_folder(reference, tmp_path).path == path
+        assert find_sweep(reference, tmp_path, None).path == path
+    assert find_sweep("last", tmp_path, "nightly").path == second
+    named = SweepLocations(tmp_path, name="nightly")
+    assert located("last", named, "BASE") == second
+    with pytest.raises(UserError, match="there are 2 sweeps of the name nightly"):
+        located("last~2", named, "BASE")
+    with pytest.raises(UserError, match="resume: 'nowhere' is not the folder of a sweep"):
+        find_sweep("nowhere", tmp_path, None)
+    for reference in ("last~3", "absent/last"):
+        for find in (common.sweep_folder, lambda given, output: find_sweep(given, output, None)):
+            with pytest.raises(UserError, match=r"does not exist: there are (3|no) sweeps"):
+                find(reference, tmp_path)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_last_and_prune_are_right_when_daylight_saving_time_ends(tmp_path: Path) -> None:
+    first = new(tmp_path, BEFORE)
+    second = new(tmp_path, BEFORE + timedelta(minutes=30))  # 02:15 by the clock, after 02:45
+    assert located("last", SweepLocations(tmp_path), "BASE") == second
+    assert located("last~1", SweepLocations(tmp_path), "BASE") == first
+    assert prune(["nightly", "--keep", "1", "--output", str(tmp_path)]) == 0
+    assert second.is_dir()
+    assert not first.exists()
+
+
+def test_a_folder_whose_name_is_no_time_is_not_among_the_sweeps(tmp_path: Path) -> None:
+    for name in ("release", "2026-13-01_12-00-00Z", "9999-99-99_99-99-99Z", "2026-07-01_12-00-00"):
+        (tmp_path / "nightly" / name).mkdir(parents=True)
+        (tmp_path / "nightly" / name / "plan.json").touch()
+    assert list(sweeps(tmp_path)) == []
+
+
+def test_two_sweeps_of_one_second_have_different_folders(tmp_path: Path) -> None:
+    made = [new(tmp_path, BEFORE) for _ in range(11)]
+    stamp = "2026-10-25_00-45-00Z"
+    assert [path.name for path in made[:3]] == [stamp, f"{stamp}-2", f"{stamp}-3"]
+    assert [folder.path for folder in sweeps(tmp_path)] == made[::-1]
+    assert Folder(made[0]).read_plan().created == "2026-10-25T00:45:00+00:00"
+
+
+def written(folder: Folder, reason: str, round: int = 0) -> Path:
+    return Record("s1", "ca", "timing", "failed", reason, round=round).write(folder.records)
+
+
+def test_a_record_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    path = written(folder, "first")
+    (record,) = folder.records_of("ca")
+    assert folder.records_of("ca")[0] is record
+    written(folder, "other")  # a text as long as the first
+    (changed,) = folder.records_of("ca")
+    assert changed.reason == "other"
+    content, then = path.read_bytes(), path.stat()
+    path.write_bytes(content.replace(b"other", b"third"))  # by a program that does not replace the file
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert [record.reason for record in folder.records_of("ca")] == ["third"]
+    path.write_bytes(b"{")
+    damaged: dict[str, str] = {}
+    assert folder.records_of("ca", damaged=damaged) == []
+    assert list(damaged) == ["timing-r0.json"]
+    path.unlink()
+    assert folder.records_of("ca") == []
+
+
+def test_the_newest_submission_is_the_last_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(tmp_path)
+    one = jobs.new("night", [0, 1], {})
+    jobs.keep(one)
+    jobs.write_note(one.token, 0, Note("1", "n1", 0))
+    monkeypatch.setattr(time, "time", lambda: one.submitted - 300)
+    two = jobs.new("night", [0], {})
+    jobs.keep(two)
+    jobs.keep(jobs.new("night", [0], {}))
+    newest = max(jobs.path.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_text(newest.read_text()[:20])  # it was cut
+    assert jobs.all() == [one, two]
+
+
+# Events, and what is resumed
+
 
 ONE = Trial("ca", "timing", 1)
 
@@ -127,18 +255,6 @@ def test_a_plan_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     assert folder.read_plan() == new
 
 
-def test_a_record_of_a_later_version_is_set_aside_and_measured_again(tmp_path: Path) -> None:
-    plan = fake_plan({"a": {}}, ["quality"])
-    folder = sweep_folder(tmp_path, plan)
-    path = folder.record_path(plan.trials()[0])
-    write_json(path, {**Record("s1", "ca", "quality", "failed").to_dict(), "schema_version": 99})
-    before = path.read_bytes()
-    found = count_trials(folder, plan, retry_statuses([]), move=True)
-    assert str(found) == "0 trials are measured, 0 missing, 1 again (1 damaged)"
-    assert not path.exists()
-    assert (tmp_path / "damaged" / "records" / "ca" / "quality-r0-0.json").read_bytes() == before
-
-
 def test_two_threads_may_tell_a_sweep_to_stop(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(Folder(tmp_path).stop_because, ["why"] * 200))
@@ -172,26 +288,6 @@ def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
     ]
 
 
-def test_the_newest_sweep(tmp_path: Path) -> None:
-    second = "2026-01-02_03-04-05Z"
-    stamps = (second, f"{second}-10", f"{second}-9", "2025-12-31_23-59-59Z", "mine")
-    for stamp in stamps:
-        sweep_folder(tmp_path / "a" / stamp, fake_plan({"a": {}}))
-    sweep_folder(tmp_path / "b" / "2027-01-01_00-00-00Z", fake_plan({"a": {}}))
-    assert next(sweeps(tmp_path)).path.parent.name == "b"
-    assert [folder.path.name for folder in sweeps(tmp_path, "a")] == [stamps[1], stamps[2], stamps[0], stamps[3]]
-
-
-def test_a_folder_has_one_driver(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    assert not has_driver(folder.path)
-    with driver_lock(folder.path):
-        assert has_driver(folder.path)
-        with pytest.raises(UserError, match="is in use by process"), driver_lock(folder.path):
-            pass
-    assert not has_driver(folder.path)
-
-
 def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:
     plan = fake_plan({"a": {}})
     folder = sweep_folder(tmp_path / "new", plan)
@@ -213,21 +309,3 @@ def test_what_a_dead_driver_started_does_no_work_under_another(tmp_path: Path, m
             started_before.setenv(DRIVER, mine)
             assert work_lock(tmp_path) is None
     assert DRIVER not in os.environ
-
-
-def test_reports_are_made_one_after_the_other(tmp_path: Path) -> None:
-    """Else a report of a sweep that runs could end after the sweep's own, and hide its last rows."""
-    done: list[str] = []
-
-    def second() -> None:
-        with report_lock(tmp_path):
-            done.append("second")
-
-    with ThreadPoolExecutor(1) as pool:
-        with report_lock(tmp_path):
-            waiting = pool.submit(second)
-            with pytest.raises(TimeoutError):
-                waiting.result(0.1)
-            done.append("first")
-        waiting.result(20)
-    assert done == ["first", "second"]
