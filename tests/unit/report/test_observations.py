@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
 from sweeprof.report.display import operators_table
 from sweeprof.report.operators import (
-    COLUMNS,
     memory_report,
     operators_csv,
-    reports,
     tensor_cells,
     tensors_csv,
     time_report,
 )
-from sweeprof.results.observations import FRAME_COLUMNS, FunctionLines, Line, Lines, OperatorRow, Operators, TensorRow
+from sweeprof.results.observations import FunctionLines, Line, Lines, OperatorRow, Operators, TensorRow
 
 ADDMM = OperatorRow("a.b", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 9600, 2048, ((3,), (2, 4)))
 COPY = OperatorRow("a|<b>", "aten::copy_", "backward", 0.5, 1e-6, 1.5e-6, None, None, None, -64)
@@ -55,20 +50,6 @@ def test_texts_are_as_agreed(golden: Callable[[str, str], None]) -> None:
     golden("observations.txt", "\n\n".join(f"==== {name}\n{text}" for name, text in texts.items()))
 
 
-def test_csv_reads_back() -> None:
-    header, copy, addmm = csv.reader(io.StringIO(operators_csv(OPERATORS)))
-    assert header == FRAME_COLUMNS
-    assert (copy[0], copy[6:10]) == ("a|<b>", ["", "", "", "-64"])
-    assert json.loads(addmm[10]) == [[3], [2, 4]]
-    header, *lines = csv.reader(io.StringIO(tensors_csv(TENSORS)))
-    assert tuple(header) == COLUMNS
-    for line, row in zip(lines, TENSORS, strict=True):
-        names, kind, shape, dtype, device, size = line
-        assert (tuple(json.loads(names)), tuple(json.loads(shape)), int(size)) == (row.names, row.shape, row.bytes)
-        assert (kind, dtype, device) == (row.kind, row.dtype, row.device)
-    assert operators_csv(Operators("inference", (), 1, 1.0)).splitlines() == [",".join(FRAME_COLUMNS)]
-
-
 def test_a_table_has_texts_with_shares_and_exact_numbers() -> None:
     shown = operators_table((ADDMM, COPY), 4e-6)
     addmm, copy = ([cell.text for cell in row.cells] for row in shown.rows)
@@ -84,8 +65,3 @@ def test_on_an_accelerator_its_own_time_comes_first() -> None:
     assert [heading.title for heading in shown.headings[4:7]] == ["accelerator time", "share", "self time"]
     addmm, copy = ([cell.text for cell in row.cells[4:7]] for row in shown.rows)
     assert (copy, addmm) == (["3.00 ms", "75.0%", "1.00 µs"], ["1.00 ms", "25.0%", "3.00 µs"])
-
-
-def test_the_files_are_the_reports() -> None:
-    files = {"lines_time.txt": time_report(LINES).encode(), "lines_memory.txt": memory_report(LINES).encode()}
-    assert reports(LINES) == reports(Lines.from_dict(LINES.to_dict())) == files

@@ -21,11 +21,8 @@ from support.seen import PEAKS, allocations, operators, timed
 from sweeprof.errors import UserError
 from sweeprof.report.html import Observed, details, pictures
 from sweeprof.report.pictures import (
-    OTHER_COLOUR,
     Blocks,
-    backend_colours,
     icicle,
-    ink_on,
     layer_points,
     macs_icicle,
     memory_over_time,
@@ -162,7 +159,7 @@ def test_one_type_has_one_colour_in_all_pictures() -> None:
 @pytest.mark.parametrize("direction", ["vertical", "horizontal"])
 def test_a_user_gets_the_figure_and_the_file(tmp_path: Path, direction: str) -> None:
     path = tmp_path / "stacked.png"
-    figure, axes = stacked(two_layers(), direction=direction, path=path, figsize=(6, 4))
+    figure, axes = stacked(two_layers(), channels="forward", direction=direction, path=path, figsize=(6, 4))
     assert tuple(figure.get_size_inches()) == (6, 4)
     assert axes.get_title(loc="left") == "Time by depth: forward, 4.00 ms in total"
     with Image.open(path) as image:
@@ -173,11 +170,6 @@ def test_a_user_gets_the_figure_and_the_file(tmp_path: Path, direction: str) -> 
     extent = axes.get_window_extent()
     assert areas["model"] == pytest.approx(extent.width * extent.height / 2, rel=0.1)
     assert areas["a"] + areas["b"] == pytest.approx(areas["model"], rel=0.1)
-
-
-def test_a_channel_may_be_given_as_text() -> None:
-    _, axes = stacked(two_layers(), channels="forward")
-    assert axes.get_title(loc="left") == "Time by depth: forward, 4.00 ms in total"
 
 
 def _rgb(colour: str) -> list[int]:
@@ -197,12 +189,6 @@ def _rgb(colour: str) -> list[int]:
 def test_what_cannot_be_drawn_is_an_error(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         stacked(two_layers(), **arguments)  # type: ignore[arg-type]
-
-
-def test_a_table_without_times_has_no_picture_of_them() -> None:
-    assert time_by_depth(lenet5()) is None
-    assert time_icicle(lenet5()) is None
-    assert roofline(lenet5(), PEAKS) is None
 
 
 def test_the_peak_is_marked_where_it_is() -> None:
@@ -362,18 +348,6 @@ def test_names_are_inert_in_what_plotly_reads() -> None:
     (trace,) = icicle(drawn(time_icicle(timed(hostile()))))["data"]
     assert any("&lt;script&gt;" in label for label in trace["labels"])
     assert not any(HOSTILE in text for text in (*trace["labels"], *trace["text"]))
-
-
-def test_ink_stands_out() -> None:
-    assert ink_on("#0072b2") == ink_on("#000000") == "#ffffff"
-    assert ink_on("#f0e442") == ink_on("#ffffff") == "#1f2328"
-
-
-def test_backend_colours_are_stable_and_run_out_into_grey() -> None:
-    names = [f"b{i}" for i in range(9)]
-    colours = list(backend_colours(names).values())
-    assert len(set(colours[:7])) == 7
-    assert colours[7:] == [OTHER_COLOUR] * 2
 
 
 def test_a_report_does_not_import_matplotlib_and_stacked_bars_do_not_import_pyplot() -> None:

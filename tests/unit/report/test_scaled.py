@@ -21,28 +21,20 @@ from sweeprof.numbers import percent, scaled
         (61_706, "params", "61.7 k"),
         (6_304, "FLOP", "6.30 kFLOP"),
         (1_814_073_344, "FLOP", "1.81 GFLOP"),
-        (109_482_240, "params", "109 M"),
-        (11_174_215_680, "MAC", "11.2 GMAC"),
         (0, "params", "0"),
-        (0, "MAC", "0 MAC"),
-        (999, "elements", "999"),
         (999_999, "params", "1.00 M"),
-        (999_400, "params", "999 k"),
         (-2_500, "MAC", "-2.50 kMAC"),
-        (512, "op", "512 op"),
         (246_824, "B", "241 KiB"),
         (1_048_575, "B", "1.00 MiB"),
         (1_023, "B", "1,023 B"),
         (0.5, "B", "0.500 B"),
         (0.001234, "s", "1.23 ms"),
-        (12.5e-6, "s", "12.5 µs"),
         (0.8215084, "share", "82.2%"),
         (1e-7, "share", "1.0e-05%"),
         (0.0, "share", "0%"),
         (64.2, "samples/s", "64.2 /s"),
         (None, "MAC", "–"),
         (math.nan, "s", "–"),
-        (math.inf, "B", "–"),
     ],
 )
 def test_the_prefix_suits_the_value(value: float | None, unit: str, text: str) -> None:
@@ -54,12 +46,9 @@ def test_the_prefix_suits_the_value(value: float | None, unit: str, text: str) -
     [
         (61_706, "params", "M", "0.0617 M"),
         (61_706, "params", "", "61,706"),
-        (61_706, "params", "K", "61.7 k"),
         (555_468_800, "MAC", "G", "0.555 GMAC"),
         (44_880_528, "B", "Mi", "42.8 MiB"),
-        (0.25, "s", "m", "250 ms"),
         (0.25, "s", "u", "250,000 µs"),
-        (156, "params", "M", "0.000156 M"),
     ],
 )
 def test_a_prefix_can_be_forced(value: float, unit: str, prefix: str, text: str) -> None:
@@ -71,7 +60,6 @@ def test_a_prefix_can_be_forced(value: float, unit: str, prefix: str, text: str)
     [
         ("MAC", "Mi", "prefix: 'Mi' is not a prefix of MAC. .*Known: G, M, T, k."),
         ("s", "k", "is not a prefix of s"),
-        ("B", "x", "is not a prefix of B"),
         ("share", "m", "is not a prefix of share"),
         ("MACs", None, "unit: 'MACs' is not a known unit. Did you mean 'MAC'"),
     ],
@@ -106,13 +94,10 @@ def test_no_value_is_further_off_than_its_digits_or_reads_thousand(value: int) -
     ("value", "unit", "text"),
     [
         (3744, "bit", "3,744"),
-        (123_456, "bit", "123,456"),
         (2_240_000_000_001, "bit", "2,240,000,000,001"),
         (1023, "B", "1,023 B"),
-        (1023, "calls", "1,023"),
         (10**15, "bit", "1.0e+15"),
         (3744.4, "kernels", "3,740"),
-        (61_706, "params", "61.7 k"),
     ],
 )
 def test_a_measurement_that_is_an_exact_number_is_not_rounded(value: float, unit: str, text: str) -> None:
@@ -124,7 +109,6 @@ def test_a_measurement_that_is_an_exact_number_is_not_rounded(value: float, unit
     [
         (0.999_4e-3, "s", "999 µs"),
         (0.999_6e-3, "s", "1.00 ms"),
-        (999.6, "samples/s", "1.00 k/s"),
         (999_600.0, "FLOP/s", "1.00 MFLOP/s"),
     ],
 )

@@ -127,7 +127,6 @@ def test_one_row_has_its_axes_in_the_conditions() -> None:
     ("cell", "text"),
     [
         ({"ratio": 0.5263, "verdict": "better", "ratio_interval": (0.51, 0.55)}, "×0.53 [0.51–0.55] better"),
-        ({"ratio": 1.9, "verdict": "worse", "ratio_interval": None}, "×1.90 worse"),
         ({"ratio": 1.004, "verdict": "same", "ratio_interval": None}, "×1.00 same"),
         ({"ratio": 1.004, "verdict": "unclear", "ratio_interval": (0.9, 1.1)}, "×1.00 [0.90–1.10] ~"),
         ({"ratio": 250.1, "verdict": None}, "×250"),
@@ -152,23 +151,6 @@ def test_unclear_verdicts_have_a_footnote_that_says_why() -> None:
 
 
 # Inference and training
-
-
-@pytest.mark.parametrize(
-    ("modes", "titles"),
-    [
-        (("inference",), ["latency ↓", "vs threads=1 ↓"]),
-        (("training",), ["training step ↓", "vs threads=1 ↓", "forward ↓"]),
-        (
-            ("inference", "training"),
-            ["training step ↓", "training step vs threads=1 ↓", "forward ↓", "forward vs threads=1 ↓"],
-        ),
-    ],
-)
-def test_inference_and_training_have_each_their_ratio(modes: tuple[str, ...], titles: list[str]) -> None:
-    (table,) = tables(trained(*modes))
-    assert shown(table)[len(modes) : len(modes) + len(titles)] == titles
-    assert sum("vs" in title for title in shown(table)) == len(modes)
 
 
 def test_a_row_of_training_is_compared_by_its_whole_step() -> None:
@@ -269,7 +251,6 @@ def test_details_say_what_a_value_is_of_and_which_percentiles_have_too_few_sampl
     [
         ("rate/mfu", "ratio", 0.0759, (0.075, 0.077), "7.59% [7.50%–7.70%]"),
         ("operators/python_share", "ratio", 0.0759, (0.075, 0.077), "7.59% [7.50%–7.70%]"),
-        ("quality/accuracy", "ratio", 0.0759, (0.075, 0.077), "0.07590 [0.07500–0.07700]"),
         ("rate/realtime_factor", "ratio", 0.0759, (0.075, 0.077), "0.07590 [0.07500–0.07700]"),
         ("a", "s", 1e-3, (0.9e-3, 1.1e-3), "1.00 ms [900 µs–1.10 ms]"),
     ],
@@ -293,16 +274,12 @@ def test_ratio_numbers(value: float, text: str) -> None:
         ("a\nb", "a b"),
         (None, "null"),
         (True, "true"),
-        (8, "8"),
         (8.0, "8.0"),
         (-0.0, "-0.0"),
-        (0.1, "0.1"),
         ("8", "'8'"),
         ("-1e5", "'-1e5'"),
-        ("Null", "'Null'"),
         ("[1]", "'[1]'"),
         ("1.2.3", "1.2.3"),
-        ("nan", "nan"),
         ([1, "é"], '[1, "é"]'),
         (1 / 3, repr(1 / 3)),
     ],

@@ -18,7 +18,7 @@ from sweeprof.report.pictures import backend_colours
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Record
-from sweeprof.tracking import mlflow, runs
+from sweeprof.tracking import mlflow
 from sweeprof.tracking.mlflow import stage_combination, structure_digest, structure_tag, structure_text
 from sweeprof.tracking.runs import (
     MOST_INPUTS,
@@ -29,7 +29,6 @@ from sweeprof.tracking.runs import (
     layers,
     operators,
     run_contents,
-    tag_of,
 )
 
 ID = "c1"
@@ -54,11 +53,6 @@ def test_a_layer_is_a_row_with_rounded_figures_in_fixed_units() -> None:
         ["conv #2", 1.876, 1.876, 1.882, 0.0, 0.003906, "Conv2d", "[[8, 6, 28, 28]]"],
         ["head|`x`", 0.4, 0.4, 0.08064, 10.08, "–", "Linear", "[]"],
     ]
-
-
-def test_columns_without_any_value_are_left_out() -> None:
-    made = layers(to_csv(layer_table(timed=False)))
-    assert made["columns"][:3] == ["layer", "macs_m", "params_k"]
 
 
 def test_operators_are_summed_over_their_layers_and_the_slowest_comes_first() -> None:
@@ -114,17 +108,6 @@ def test_a_table_of_another_version_has_the_columns_that_it_has() -> None:
         layers("something,else\n1,2\n")
 
 
-def test_the_tag_names_the_tables_that_there_are(tmp_path: Path) -> None:
-    assert tag_of(tmp_path) == {}
-    (tmp_path / "tables").mkdir()
-    for path in (runs.OPERATORS, runs.LAYERS):
-        (tmp_path / path).write_text("{}")
-    assert json.loads(tag_of(tmp_path)[runs.TAG]) == [
-        {"path": "tables/layers.json", "type": "table"},
-        {"path": "tables/operators.json", "type": "table"},
-    ]
-
-
 def test_every_file_of_a_combination_under_a_clear_name(tmp_path: Path) -> None:
     folder, target = tmp_path / "sweep", tmp_path / "staged"
     # Bytes that would be taken for the password of an address, were they text.
@@ -167,11 +150,6 @@ def test_a_file_that_is_not_made_costs_itself(tmp_path: Path, caplog: pytest.Log
     assert "there is no layers.json" in caplog.text
     assert (target / "tables/operators.json").is_file()
     assert not (target / "model.txt").exists()
-
-
-def test_a_combination_that_left_nothing(tmp_path: Path) -> None:
-    stage_combination(tmp_path / "staged", tmp_path / "sweep", ID, None)
-    assert not (tmp_path / "staged").exists()
 
 
 def record(folder: Path, table: LayerTable) -> Path:

@@ -76,7 +76,6 @@ def test_passwords_are_taken_out(text: str, shown: str) -> None:
         "http://host/a:b@c",
         "http://host:5000?x=a@b",
         "http://[::1]:5000/a@b",
-        "mapbox://sprites/x@2x",
         "token ? a?token=b:c;token=d",
         "file:///x@y",
         r'"http://host:\nfoo@bar"',
@@ -133,22 +132,9 @@ def test_no_message_has_the_password_in_any_spelling(address: str, capsys: pytes
     user = address.partition("//")[2].rpartition("@")[0]
     password = user.partition(":")[2]
     plain = urllib.parse.unquote(password)
-    forms = [
-        address,
-        user,
-        password,
-        plain,
-        repr(address),
-        json.dumps(address),
-        " ".join(address.split()),
-        f"host {plain!r}",
-    ]
-    forms += [
-        urllib.parse.quote(password, safe=""),
-        urllib.parse.quote(plain, safe=" +"),
-        *password.split("@"),
-        *password.split("/"),
-    ]
+    forms = [address, user, password, plain, repr(address), json.dumps(address), " ".join(address.split())]
+    forms += [f"host {plain!r}", urllib.parse.quote(password, safe=""), urllib.parse.quote(plain, safe=" +")]
+    forms += [*password.split("@"), *password.split("/")]
     for form in forms:
         message = f"cannot use {form}, says the server"
         assert not leaks(redacted_message(message)), form
@@ -206,11 +192,17 @@ def test_a_log_and_a_traceback_have_no_password(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "password",
-    [f"{LEFT}!{RIGHT}", f"{LEFT};{RIGHT}%40", f"{LEFT}<{RIGHT}", f"1#{LEFT}", f"12/{RIGHT}", f"{LEFT}@{RIGHT}"],
+    ("server", "password"),
+    [
+        *(
+            ("http", one)
+            for one in (f"{LEFT}!{RIGHT}", f"{LEFT}<{RIGHT}", f"1#{LEFT}", f"12/{RIGHT}", f"{LEFT}@{RIGHT}")
+        ),
+        ("http that hangs up", f"{LEFT};{RIGHT}%40"),
+        ("postgresql", f"{LEFT};{RIGHT}%40"),
+    ],
 )
-@pytest.mark.parametrize("server", ["http", "http that hangs up", "postgresql"])
-def test_a_sweep_writes_no_password(password: str, server: str, tmp_path: Path) -> None:
+def test_a_sweep_writes_no_password(server: str, password: str, tmp_path: Path) -> None:
     forget()
     words = ["model=fake", "backend=fake", "metrics.select=[params/total]"]
     with misbehaving("closes") as hangs_up, mlflow_settings(max_retries=1):

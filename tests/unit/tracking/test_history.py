@@ -89,12 +89,11 @@ FAILED = dataclasses.replace(night(21).rows[0], status="failed", reason="no luck
     ("sweeps", "points", "newest"),
     [
         ([night(20), night(22, 0.003), night(21, 0.002)], [(20, 1.0), (21, 2.0), (22, 3.0)], 22),
-        ([night(20), night(21), night(20, 0.007)], [(20, 7.0), (21, 1.0)], 21),
         ([night(20), night(21), night(21, 0.007)], [(20, 1.0), (21, 7.0)], 21),
         ([night(20), night(21), night(21, rows=(FAILED,))], [(20, 1.0)], 21),
         ([night(20), night(20, 0.002, sweep_id="t20"), night(20)], [(20, 1.0), (20, 2.0)], 20),
     ],
-    ids=["older one sent later", "first resumed", "last resumed", "failed after all", "two of one second"],
+    ids=["older one sent later", "last resumed", "failed after all", "two of one second"],
 )
 def test_each_sweep_is_a_point(
     store: Store, sweeps: list[Comparison], points: list[tuple[int, float]], newest: int
@@ -139,24 +138,6 @@ def test_what_is_added_to_a_deleted_run_is_kept(store: Store, monkeypatch: pytes
     latency = 0.005 if replaced else 0.001
     send(store, night(20, latency))
     assert line(store) == [(19, 9.0), (20, 1000 * latency)]
-
-
-def test_a_history_begun_by_two_sweeps_at_once_ends_as_one_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlflow.tracking import MlflowClient
-
-    create, twins = MlflowClient.create_run, []
-
-    def repeated(self: MlflowClient, *words: Any, **named: Any) -> Run:
-        made = create(self, *words, **named)
-        if words[2].get("sweeprof.kind") == "history":
-            twins.append(create(self, *words, **named))
-        return made
-
-    monkeypatch.setattr(MlflowClient, "create_run", repeated)
-    send(store, night(20))
-    assert len(twins) == 1
-    assert (first(store).info.status, first(store).data.params["model"]) == ("FINISHED", "lenet5")
-    assert line(store) == [(20, 1.0)]
 
 
 def test_a_history_that_was_begun_and_not_written_is_resumed(store: Store) -> None:

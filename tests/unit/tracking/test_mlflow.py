@@ -17,21 +17,14 @@ from torch import nn
 
 import sweeprof
 from support.layered import write_layers
-from support.planning import planned
-from support.plans import fake_plan, read_records, sweep_folder
 from support.samples import comparison, records
 from support.store import Store
 from sweeprof.errors import UserError
 from sweeprof.report.answer import answer
-from sweeprof.results.compared_rows import Comparison, Row, comparison_from
+from sweeprof.results.compared_rows import Comparison, Progress, Row, comparison_from
 from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.run import locks, reports
-from sweeprof.run.comparison import comparison_of
-from sweeprof.run.reports import SweepLocations, located, read_sweep, set_tag, write_reports
-from sweeprof.run.shard import run_shard
-from sweeprof.run.tracker_process import _done
-from sweeprof.tracking import SweepInfo
+from sweeprof.run.reports import SweepLocations, located, read_sweep
 from sweeprof.tracking import runs as sweep_runs
 from sweeprof.tracking.mlflow import TrackingError
 from sweeprof.tracking.runs import sweep_info
@@ -79,15 +72,12 @@ def test_a_sweep_leaves_a_run_with_links_and_one_per_combination(store: Store) -
     tags, words = parent.data.tags, answer(comparison())
     assert tags["mlflow.source.name"] == "python -m sweeprof +sweep=quickstart"
     assert tags["mlflow.source.git.commit"] == "abc1234"
-    assert tags["mlflow.user"]
     assert (tags["confidence"], tags["sweeprof.baseline"]) == ("low", "torch")
     assert tags["answer"] == str(words)
-    assert tags[NOTE].startswith("**No certain difference between torch and tensorflow in 7 of 9 cases")
     assert tags[NOTE].startswith(f"**{words.finding}** {words.rest}")
     for word in ("table", "charts", "report", "history"):
         assert f"[{word}](#/experiments/" in tags[NOTE].split("\n\n")[0]
     assert store.artifacts(parent) == {"comparison.json", "comparison.md", "report.html", "tables"}
-    assert (store.output / "mlflow-artifacts").is_dir()
     sweep = f"#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
     slower = children["c000000000003"].data.tags[NOTE]
     assert slower.startswith(f"**ok** · [sweep]({sweep}?workflowType=machine_learning) · [report](")
@@ -137,14 +127,12 @@ def test_a_search_over_sweeps_finds_settings_that_are_no_axis(store: Store) -> N
     assert "training.optimizer" not in found[0].data.params  # of inference
 
 
-def test_a_run_says_what_was_measured_and_when(store: Store) -> None:
+def test_a_run_says_what_was_measured_and_when_or_why_not(store: Store) -> None:
     store.send(small())
     run = store.combinations()[FIRST]
     assert (run.info.run_name, run.info.status) == ("torch/b1", "FINISHED")
     assert run.info.end_time - run.info.start_time == 3200
-    assert (
-        run.data.params.items() >= {"model": "lenet5", "backend": "torch", "device": "cpu", "batch_size": "1"}.items()
-    )
+    assert [run.data.params[name] for name in ("model", "backend", "batch_size")] == ["lenet5", "torch", "1"]
     expected = {
         LATENCY: 0.12833,
         "latency/forward_low_ms": 0.12576,
@@ -160,18 +148,11 @@ def test_a_run_says_what_was_measured_and_when(store: Store) -> None:
     (point,) = store.client.get_metric_history(run.info.run_id, LATENCY)
     assert (point.step, point.timestamp) == (0, run.info.end_time)
     assert "sweeprof.missing" not in run.data.tags
-    assert run.data.tags["sweeprof.status"] == "ok"
     assert run.data.tags["mlflow.runColor"].startswith("#")
-    assert "batch_size=1" in run.data.tags[NOTE]
     assert store.artifacts(run) == {"records", "config.json"}
     assert store.artifacts(run, "records") == {"records/timing-r0.json"}
-
-
-def test_a_crashed_combination_has_a_reason_and_no_numbers(store: Store) -> None:
-    store.send(small())
     run = store.combinations()[CRASHED]
     assert (run.info.status, run.data.metrics) == ("FAILED", {})
-    assert run.data.params["batch_size"] == "64"
     assert run.data.tags["sweeprof.status"] == "crashed"
     assert run.data.tags["sweeprof.reason"] == "timing: killed by SIGKILL (signal 9)"
     assert "latency/forward: timing: killed by SIGKILL (signal 9)" in run.data.tags["sweeprof.missing"].splitlines()
@@ -243,14 +224,6 @@ def test_of_many_metrics_a_run_has_those_of_the_tables_and_a_few(store: Store) -
     assert {LATENCY, "throughput/samples_per_s", "quality/accuracy", "compute/macs_per_sample_m"} <= found
 
 
-def test_sending_twice_changes_nothing(store: Store) -> None:
-    store.send(small())
-    before = [run.to_dictionary() for run in (store.sweep(), *store.combinations().values())]
-    store.send(small())
-    assert [run.to_dictionary() for run in (store.sweep(), *store.combinations().values())] == before
-    assert len(store.client.get_metric_history(store.combinations()[FIRST].info.run_id, LATENCY)) == 1
-
-
 def test_a_combination_that_succeeds_on_resuming_keeps_its_run(store: Store) -> None:
     store.send(small(), ending="interrupted")
     crashed = store.combinations()[CRASHED]
@@ -296,25 +269,18 @@ def test_what_others_add_to_a_run_stays_and_keeps_it(store: Store) -> None:
     assert [point.value for point in sent] == [1.0]
 
 
-def test_a_combination_measured_after_an_interruption_begins_when_it_was_measured(store: Store) -> None:
+def test_what_an_interruption_left_out_is_killed_not_failed_and_begins_when_it_is_measured(store: Store) -> None:
     of = small()
     skipped = first_row(status="skipped", reason="the sweep was interrupted", cells={})
     store.send(skipped, records(of)[1:], "interrupted")
+    children = store.combinations()
+    assert store.sweep().info.status == "KILLED"
+    assert {id: run.info.status for id, run in children.items()} == {FIRST: "KILLED", CRASHED: "FAILED"}
+    assert store.artifacts(children[FIRST]) == set()
     later = dataclasses.replace(records(of)[0], started="2026-11-22T08:00:00+00:00")
     store.send(of, [later, records(of)[1]])
     run = store.combinations()[FIRST]
     assert (run.info.status, run.info.end_time - run.info.start_time) == ("FINISHED", 3200)
-
-
-def test_what_an_interruption_left_out_is_killed_not_failed(store: Store) -> None:
-    of = small()
-    row = dataclasses.replace(of.rows[1], status="skipped", reason="the sweep was interrupted")
-    found = [record for record in records(of) if record.combination_id == FIRST]
-    store.send(dataclasses.replace(of, rows=(of.rows[0], row)), found, "interrupted")
-    children = store.combinations()
-    assert store.sweep().info.status == "KILLED"
-    assert {id: run.info.status for id, run in children.items()} == {FIRST: "FINISHED", CRASHED: "KILLED"}
-    assert store.artifacts(children[CRASHED]) == set()
 
 
 def test_a_run_that_is_not_planned_or_made_twice_by_a_lost_reply_is_removed(store: Store) -> None:
@@ -487,56 +453,17 @@ def test_what_was_shown_is_sent_again_only_if_it_changed(store: Store, monkeypat
 
     tracker.open(sweep_info(of))
     monkeypatch.setattr(MlflowClient, "log_batch", noted)
-    for _ in range(2):
-        tracker.show(of, found, folder, ids)
+    for done in (2, 3):
+        tracker.show(dataclasses.replace(of, running=Progress(done, 6)), found, folder, ids)
     assert sent == ["combination", "sweep", "sweep"]
+    assert "running: 3 of 6 trials have ended" in store.sweep().data.tags[NOTE]
     shown = store.combinations()
     assert (store.sweep().info.status, list(shown), shown[FIRST].info.status) == ("RUNNING", ids, "FINISHED")
     sent.clear()
     tracker.close(of, found, folder, "finished")
     assert Counter(sent) == {"combination": 2, "sweep": 1}
     assert store.combinations()[FIRST].info.run_id == shown[FIRST].info.run_id
-
-
-@pytest.mark.slow
-def test_a_running_sweep_shows_what_is_measured(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
-    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-    monkeypatch.setattr(reports, "SHARE", 1e9)
-    monkeypatch.setattr(reports, "EVERY_S", 0.0)
-    plan = fake_plan({name: {} for name in "ab"}, rounds=2)
-    folder = sweep_folder(store.output / plan.name / "sweep", plan)
-    tracker = store.tracker()
-    tracker.open(SweepInfo(plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), plan.size))
-    states = []
-
-    def show(sent: Comparison) -> None:
-        message = {"show": [row.combination_id for row in sent.rows if row.has_values]}
-        _done(tracker, message, folder)
-        assert sent.running is not None
-        table = [line for line in (folder.path / "comparison.md").read_text().splitlines() if line.startswith("| ")]
-        states.append((sent.running.done, table, store.sweep(plan.name), store.combinations(plan.name)))
-
-    with reports.sent_to(show):
-        run_shard(folder, 0)
-    assert len(states) > 2
-    for done, table, parent, children in states:
-        note = parent.data.tags[NOTE]
-        assert f"running: {done} of 6 trials have ended" in note
-        assert table
-        assert set(table) <= set(note.splitlines())
-        assert parent.data.tags["answer"] in note.replace("**", "")
-        assert parent.info.status == "RUNNING"
-        assert set(children) <= {"ca", "cb"}
-    _, _, last, children = states[-1]
-    assert set(children) == {"ca", "cb"}
-    assert store.artifacts(last) >= {"comparison.json", "comparison.md", "report.html", "tables"}
-    whole = comparison_of(folder)
-    write_reports(folder, whole)
-    tracker.close(whole, list(read_records(folder.records)), folder.path, "finished")
-    parent = store.sweep(plan.name)
-    assert (parent.info.run_id, parent.info.status) == (last.info.run_id, "FINISHED")
-    assert "running:" not in parent.data.tags[NOTE]
+    assert "running:" not in store.sweep().data.tags[NOTE]
 
 
 def test_layers_logged_from_a_loop_are_artifacts_of_its_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -598,29 +525,7 @@ def test_another_process_asks_mlflow_where_there_is_no_folder(store: Store) -> N
     write_plan = store.folder(of) / "plan.json"
     write_plan.write_text(json.dumps({"sweep_id": of.sweep_id}))
     place = SweepLocations(store.output)
-    assert set_tag("nightly", store.folder(of), of.sweep_id, place) is None
-    assert located("tag:nightly", place, "BASE") == store.folder(of)
-    (place.tags / "nightly").unlink()
+    sweep_runs.set_tag(store.client, "nightly", of.sweep_id)
     assert read_sweep(located("tag:nightly", place, "BASE"), "tag:nightly", "BASE") == of
     with pytest.raises(UserError, match=r"BASE: 'mlflow:abc' cannot be downloaded: .*abc"):
         located("mlflow:abc", place, "BASE")
-
-
-@pytest.mark.slow
-def test_a_run_of_a_program_has_its_arguments_numbers_and_output(store: Store) -> None:
-    plan = planned(
-        [
-            *("backend=command", "backend.command=[echo, took, '{args.s}']", "args.s=0.25,0.5", "protocol=quick"),
-            "backend.metrics={took: {regex: 'took (.*)', unit: s, better: lower}}",
-        ]
-    )
-    folder = sweep_folder(store.output / plan.name / plan.sweep_id, plan)
-    run_shard(folder, 0)
-    store.send(comparison_of(folder), read_records(folder.records))
-    runs = {run.data.params["args.s"]: run for run in store.combinations(plan.name).values()}
-    assert runs.keys() == {"0.25", "0.5"}
-    for seconds, run in runs.items():
-        assert run.data.metrics["command/took_ms"] == 1000 * float(seconds)
-        assert run.data.metrics["command/time_ms"] > 0
-        output = store.client.download_artifacts(run.info.run_id, "stdout.txt")
-        assert Path(output).read_text() == f"took {seconds}\n"

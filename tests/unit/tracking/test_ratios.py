@@ -92,26 +92,6 @@ def test_mlflow_filters_and_sorts_by_ratio_and_verdict(store: Store) -> None:
     assert ratios == [1.0] * 4 + [pytest.approx(1 / SLOWER, rel=1e-4)] * 4
 
 
-@pytest.mark.slow
-def test_a_second_comparison_with_another_baseline_replaces_the_first(store: Store) -> None:
-    send(store, decided())
-    before = {run.info.run_id for run in by_name(store).values()}
-    send(store, decided("tensorflow"))
-    runs = by_name(store)
-    assert runs["mlp/torch/b8"].data.metrics[RATIO] == pytest.approx(1 / SLOWER, rel=1e-4)
-    assert runs["mlp/torch/b8"].data.tags["verdict"] == "better"
-    assert runs["mlp/tensorflow/b8"].data.metrics[RATIO] == 1.0
-    assert runs["mlp/tensorflow/b8"].data.tags["verdict"] == "baseline"
-    # Its baseline crashed: it has no ratio any more, and so another run, as MLflow removes no metric.
-    assert RATIO not in runs["lenet5/torch/b64"].data.metrics
-    assert len(before - {run.info.run_id for run in runs.values()}) == 2
-    assert store.sweep().data.tags["answer"].startswith("torch is 1.9× faster than tensorflow in 4 of 6 cases")
-    assert store.sweep().data.tags["sweeprof.baseline"] == "tensorflow"
-    send(store, decided())
-    verdicts = {run.data.tags["verdict"] for run in by_name(store).values()}
-    assert verdicts == {"baseline", "worse", "crashed", "unsupported"}
-
-
 def test_a_value_measured_again_changes_the_ratios_of_others(store: Store) -> None:
     send(store, decided())
     (base,) = (row for row in decided().rows if (*row.axes.values(),) == ("mlp", "torch", "cpu", 8))
