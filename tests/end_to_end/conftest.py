@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,16 +41,6 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     home = tmp_path_factory.mktemp("quickstart")
     quickly = ("protocol.min_s=0.02", "protocol.warmup_s=0.02")
     return run_command(home, "+sweep=quickstart", "batch_size=1,64", *quickly, timeout=400)
-
-
-@pytest.fixture(scope="session")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures of what the tests saw are kept, for people to look at."""
-    given = os.environ.get("SWEEPROF_SCREENSHOTS")
-    folder = Path(given) if given else tmp_path_factory.mktemp("screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"screenshots: {folder}")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -37,18 +37,18 @@ class Logged:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("measured_in_forks")
-def test_six_kinds_of_data_give_the_same_accuracy_on_torch_and_tensorflow(tmp_path: Path) -> None:
+def test_six_kinds_of_data_give_the_same_accuracy(tmp_path: Path) -> None:
     kinds = write_digits(tmp_path)
     sweep = {
         "variants": {"data": kinds},
-        "axes": {"backend": ["torch", "tensorflow"], "data": list(kinds)},
-        "metrics": {"select": ["quality/accuracy", "quality/agreement"]},
+        "axes": {"data": list(kinds)},
+        "metrics": {"select": ["quality/accuracy"]},
         "batch_size": 64,
     }
     write_configs(tmp_path / "mine", {"sweep/forms": f"# @package _global_\n{yaml.safe_dump(sweep)}"})
     ran = call_command(tmp_path, "--config-dir", "mine", "+sweep=forms", "tracking=none", "isolation=fork")
     rows = ran.rows("forms")
-    assert len(rows) == 12
+    assert len(rows) == 6
     accuracies = {values_of(row)["quality/accuracy"] for row in rows}
     assert {row["status"] for row in rows} == {"ok"}, [row["reason"] for row in rows]
     assert len(accuracies) == 1
@@ -179,17 +179,11 @@ def rows_of(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("measured_in_forks")
 def test_a_mapping_is_keyword_arguments_and_a_tuple_positional_ones(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, "dataset.form=mapping,tuple")
-    assert len(rows) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("measured_in_forks")
-@pytest.mark.parametrize("form", ["mapping", pytest.param("tuple", marks=pytest.mark.thorough)])
-def test_on_every_backend(tmp_path: Path, form: str) -> None:
-    backends = "backend=torch,onnxruntime,tensorflow,jax,litert"
-    rows = rows_of(tmp_path, f"dataset.form={form}", backends, f"metrics.select=[{COUNTS_AND_ANSWERS},latency/forward]")
-    assert len(rows) == 5
+    """A mapping on every kind of backend: the test of a training step has the others."""
+    axes = ("dataset.form=mapping,tuple", "backend=torch,onnxruntime,litert")
+    exclude = "exclude=[{dataset.form: tuple, backend: [onnxruntime, litert]}]"  # a conversion takes long
+    rows = rows_of(tmp_path, *axes, exclude, f"metrics.select=[{COUNTS_AND_ANSWERS},latency/forward]")
+    assert len(rows) == 4
 
 
 @pytest.mark.slow
@@ -242,9 +236,8 @@ def test_every_sample_of_complete_passes_is_counted(tmp_path: Path) -> None:
         assert sum(found.first_batch_s) <= found.seconds
 
 
-@pytest.mark.parametrize("limit", [None, 6])
 def test_a_loader_of_torch_delivers_no_more_than_its_dataset_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow_loading.py").write_text(SLEEPING, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -253,26 +246,20 @@ def test_a_loader_of_torch_delivers_no_more_than_its_dataset_can(
         "_target_": "sweeprof.datasets.torch_dataset.TorchDataset",
         "_recursive_": False,
         "source": {"_target_": "slow_loading.Slow"},
-        "limit": limit,
+        "limit": 6,
     }
     found = loaded(node, tmp_path)
     passes = len(found.first_batch_s)
-    assert found.samples == passes * (limit or 10)
-    assert found.batches == passes * (2 if limit else 3)
+    assert (found.samples, found.batches) == (passes * 6, passes * 2)
     assert found.seconds >= found.samples * 0.002
     assert min(found.first_batch_s) >= 4 * 0.002
-
-
-def test_the_metrics_of_loading_choose_its_mode() -> None:
-    (combination,) = planned(FAKE).combinations
-    assert combination.config["mode"] == "loading"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("measured_in_forks")
 def test_a_sweep_over_the_number_of_workers(tmp_path: Path) -> None:
     (tmp_path / "slow_loading.py").write_text(SLEEPING, encoding="utf-8")
-    source = ("dataset=torch", "dataset.source._target_=slow_loading.Slow", "dataset.source.number=160")
+    source = ("dataset=torch", "dataset.source._target_=slow_loading.Slow", "dataset.source.number=80")
     arguments = ("model=fake", "backend=fake", "tracking=none", "metrics=loading", "batch_size=4", *source)
     ran = call_command(tmp_path, *arguments, "dataset.source.sleep_s=0.02", "dataset.workers=0,4")
     rates = [values_of(row)["loading/samples_per_s"] for row in ran.rows()]

@@ -92,10 +92,3 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         process.kill()
         process.wait()
-
-
-def test_a_folder_that_cannot_be_used_is_a_mistake(tmp_path: Path) -> None:
-    (tmp_path / "locks").touch()
-    ran = doctor(tmp_path, "--quick")
-    assert ran.code == 1
-    assert ran.err.startswith("error: limits.locks: ")

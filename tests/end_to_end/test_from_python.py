@@ -22,7 +22,6 @@ from torch import nn
 
 import sweeprof
 from support.command import environment, lock_folder
-from sweeprof.cli.run import run_command
 
 CHILD = "sweeprof.cli.from_python:run_in_child"
 AXES = {"batch_size": np.array([1, 4]), "model.fake.step_s": (0.002, 0.003)}
@@ -110,19 +109,6 @@ def test_the_best_row_fulfils_the_constraints(home: Path, fake: sweeprof.Compari
             nothing.best("latency/forward")
 
 
-def test_a_comparison_is_read_by_its_name(home: Path, fake: sweeprof.Comparison) -> None:
-    with inside(home):
-        assert run_command(["compare", "last", "--tag", "kept"]) == 0
-        for name in ("last", "mine/last", "tag:kept", str(fake.folder)):
-            found = sweeprof.Comparison.read(name)
-            assert (found.sweep_id, found.folder) == (fake.sweep_id, fake.folder)
-        with pytest.raises(sweeprof.UserError, match=r"'lst' is not a sweep. Did you mean 'last'"):
-            sweeprof.Comparison.read("lst")
-        with pytest.raises(sweeprof.UserError, match=r"'tag:kep' is not a tagged sweep. Did you mean 'kept'"):
-            sweeprof.Comparison.read("tag:kep")
-    assert sweeprof.Comparison.read("last", output=home / "outputs").folder == fake.folder
-
-
 class Net(nn.Linear):
     """A model of this module, which a worker can import only if it is a file on its path."""
 
@@ -180,25 +166,13 @@ def test_classes_of_a_module_of_ones_own(tmp_path: Path) -> None:
         patch.syspath_prepend(str(source))
         import own_nets  # type: ignore[import-not-found]
 
-        settings: dict[str, Any] = {
-            **FAKE,
-            "model": [own_nets.Wide, own_nets.deep],
-            "backend": "torch",
-            "metrics": "static",
-            **locks,
-        }
-        model = settings.pop("model")
-        axes = {"model": model, "model.torch.width": [8, 16]}
-        comparison = sweeprof.sweep(axes, progress=False, **settings | {"dataset.shape": [16]})
-    params = {
-        (row.axes["model"], row.axes["model.torch.width"]): row.cells["params/total"].measurement.value
-        for row in comparison.rows
-    }
-    expected = {}
-    for width in (8, 16):
-        expected["Wide", width] = 17 * width
-        expected["deep", width] = 17 * width + 4 * width + 4
-    assert params == expected
+        settings: dict[str, Any] = {**FAKE, "backend": "torch", "metrics": "static", "dataset.shape": [16], **locks}
+        del settings["model"]
+        axes = {"model": [own_nets.Wide, own_nets.deep], "model.torch.width": [8, 16]}
+        comparison = sweeprof.sweep(axes, progress=False, **settings)
+    params = [row.cells["params/total"].measurement.value for row in comparison.rows]
+    assert [row.axes["model"] for row in comparison.rows] == ["Wide", "Wide", "deep", "deep"]
+    assert params == [17 * 8, 17 * 16, 17 * 8 + 4 * 8 + 4, 17 * 16 + 4 * 16 + 4]
 
 
 PROGRAM = """
@@ -217,8 +191,8 @@ if __name__ == "__main__":
 """
 
 
-def start_program(folder: Path, rounds: int = 5, **options: Any) -> subprocess.Popen[str]:
-    """A program that measures eight fake combinations; five rounds take about half a minute."""
+def start_program(folder: Path, rounds: int = 3, **options: Any) -> subprocess.Popen[str]:
+    """A program that measures eight fake combinations."""
     settings = {**FAKE, "protocol.rounds": rounds, "model.fake.step_s": 0.01, "limits.locks": str(lock_folder(folder))}
     (folder / "program.py").write_text(PROGRAM.format(settings=settings))
     return subprocess.Popen([sys.executable, "program.py"], cwd=folder, env=environment(folder), text=True, **options)
@@ -270,7 +244,7 @@ def test_a_program_that_is_killed_leaves_no_process_and_keeps_what_was_measured(
     wait_until(lambda: not children_of_programs(tmp_path))
     comparison = sweeprof.Comparison.read("last", output=tmp_path / "outputs")
     assert len(comparison.rows) == 8
-    assert 0 < sum(row.rounds_complete for row in comparison.rows) < 40
+    assert 0 < sum(row.rounds_complete for row in comparison.rows) < 24
 
 
 @pytest.mark.slow
@@ -286,7 +260,7 @@ def test_a_sweep_that_is_killed_is_an_error_that_says_how_to_continue(tmp_path: 
 @pytest.mark.slow
 def test_a_terminal_has_a_bar_that_is_removed_at_the_end(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    with start_program(tmp_path, rounds=3, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    with start_program(tmp_path, rounds=2, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
         with suppress(OSError):  # the other side of a terminal that was closed

@@ -103,20 +103,6 @@ def test_tables_say_the_same_in_every_format(twice: tuple[Path, Path]) -> None:
                 pd.testing.assert_series_equal(typed[column], text[column], check_dtype=False, rtol=1e-15)
 
 
-def test_what_was_asked_for_once_is_made_again(twice: tuple[Path, Path], tmp_path: Path) -> None:
-    folder = tmp_path / "sweep"
-    shutil.copytree(twice[0], folder)
-    before = contents(folder)
-    for path in folder.rglob("*"):
-        if path.suffix == ".parquet":
-            path.write_bytes(b"of an earlier day")
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeprof", "report", str(folder)], cwd=tmp_path, env=environment(tmp_path), check=False
-    )
-    assert done.returncode == 0
-    assert contents(folder) == before
-
-
 @pytest.mark.parametrize("path", sorted((RECORDS / "records").glob("*/*.json")), ids=lambda path: path.stem)
 def test_a_record_on_disk_loses_nothing_where_it_is_read_and_written(path: Path) -> None:
     kept = json.loads(path.read_text(encoding="utf-8"))

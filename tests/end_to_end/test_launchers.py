@@ -16,8 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from support.command import FAKE, Command, run_command, running_command, wait_for
-from support.fatal import ARGUMENTS, measured, write_fatal
+from support.command import FAKE, run_command, running_command, wait_for
 from support.plans import read_records
 from support.processes import left_after, of_kind, running_trials
 from sweeprof.passes.registry import exclusive_passes
@@ -103,34 +102,13 @@ def test_the_table_and_the_process_of_a_trial_are_those_of_the_basic_launcher(
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-def test_after_a_job_that_was_killed_the_rest_is_measured_by_resume(tmp_path: Path, launcher: list[str]) -> None:
-    write_fatal(tmp_path)
-    ran = run_command(tmp_path, *ARGUMENTS, *launcher)
-    assert ran.code == 2, (ran.out, ran.err)
-    assert left_after(tmp_path, 10) == []
-    folder = ran.folder("adhoc")
-    table = pd.read_csv(folder / "comparison.csv").set_index("model.fake.step_s")
-    assert table["status"].to_dict()[0.003] == "lost"
-    assert set(table["status"]) <= {"lost", "ok", "skipped"}
-    assert "the launcher failed" in ran.err
-    (tmp_path / "healed").touch()
-    again = run_command(tmp_path, "resume=last")
-    assert again.code == 0, (again.out, again.err)
-    assert set(pd.read_csv(folder / "comparison.csv")["status"]) == {"ok"}
-    assert set(measured(folder).values()) == {1}  # nothing that was measured is measured again
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
-def test_no_process_outlives_the_driver(tmp_path: Path, launcher: list[str], number: signal.Signals) -> None:
+def test_no_process_outlives_the_driver(tmp_path: Path, launcher: list[str]) -> None:
     with running_command(tmp_path, *HANGS, *launcher) as process:
         wait_for(lambda: running_trials(tmp_path, "quality") == len(of_kind(tmp_path, "worker")) == 2, process, 150)
-        os.kill(process.pid, number)
+        process.kill()
         out, err = process.communicate(timeout=60)
     # Ray's own agents outlive its other processes: they report the end to a service that has ended, too, for up to a minute.
     assert left_after(tmp_path, 90 if "ray" in launcher[0] else 15) == []
-    assert process.returncode == (-number if number == signal.SIGKILL else 130), err
     assert "Traceback" not in out + err
     records = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/records/*/*.json")]
     assert [(record["pass"], record["status"]) for record in records] == [("analysis", "ok")] * 2
@@ -162,11 +140,6 @@ def assert_alone(records: Sequence[Record]) -> None:
             assert a_end <= b_begin or b_end <= a_begin, (a.file_name, b.file_name)
 
 
-def most_at_once(records: Sequence[Record]) -> int:
-    turns = sorted(turn for r in records for turn in zip(r.environment["ran"], (1, -1), strict=True))
-    return max(itertools.accumulate(change for _, change in turns))
-
-
 def is_waiting(cwd: Path) -> bool:
     return any(event["event"] == "waiting" for event in events_of(cwd))
 
@@ -182,7 +155,7 @@ def homes(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(homes: list[Path], tmp_path: Path) -> None:
-    steps = "model.fake.step_s=0.001,0.002,0.003,0.004,0.005,0.006"
+    steps = "model.fake.step_s=0.001,0.002,0.003,0.004"
     metrics = "metrics.select=[latency/forward,quality/accuracy]"
     command = (*QUICK, steps, metrics, f"limits.locks={tmp_path / 'locks'}")
     neighbour = HostLock(Holder(os.getpid(), "neighbour", "s0", "elsewhere"), tmp_path / "locks")
@@ -196,7 +169,7 @@ def test_two_sweeps_from_two_shells_take_turns_and_say_whom_they_wait_for(homes:
     for text in said:
         assert f"waiting for sweep elsewhere (s0) of user {getpwuid(os.geteuid()).pw_name}, pid {os.getpid()}" in text
     first, second = map(records_of, homes)
-    assert len(first) == len(second) == 6 * 3
+    assert len(first) == len(second) == 4 * 3
     assert {record.status for record in (*first, *second)} == {"ok"}
     assert_alone([*first, *second])
     measured = [[r.environment["ran"][0] for r in records if r.pass_name == "timing"] for records in (first, second)]
@@ -233,28 +206,16 @@ def model(step_s):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("metric", ["quality/accuracy", "latency/forward"])
-def test_shards_count_at_once_and_measure_one_after_the_other(tmp_path: Path, metric: str) -> None:
+def test_shards_count_at_once(tmp_path: Path) -> None:
     (tmp_path / "meeting_models.py").write_text(MEETING)
-    target = "meeting_models.model" if metric == "quality/accuracy" else "sweeprof.backends.fake.FakeModel"
     ran = run_command(
         tmp_path,
         *(*QUICK, "model.fake.step_s=0.001,0.002", "batch_size=2,4", f"limits.locks={tmp_path / 'locks'}"),
-        *(f"model.fake._target_={target}", f"metrics.select=[{metric}]"),
+        *("model.fake._target_=meeting_models.model", "metrics.select=[quality/accuracy]"),
         *("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2"),
     )
     assert ran.code == 0, ran.err
-    records = records_of(tmp_path)
-    if metric == "quality/accuracy":
-        assert most_at_once(records) == 2
-    else:
-        assert len({record.combination_id for record in records}) == 4
-        assert_alone(records)
+    turns = sorted(turn for r in records_of(tmp_path) for turn in zip(r.environment["ran"], (1, -1), strict=True))
+    assert max(itertools.accumulate(change for _, change in turns)) == 2
     waits = [event for event in events_of(tmp_path) if event["event"] == "waiting"]
     assert all(event["for"] is None for event in waits)  # of one sweep nothing is said: its other shard is seen at work
-
-
-def test_a_folder_for_locks_that_cannot_be_one_is_a_mistake(called: Command) -> None:
-    ran = called(*QUICK, "limits.locks=/dev/null")
-    assert ran.code == 1
-    assert "error: limits.locks: '/dev/null' is not the full path of a folder, or null." in ran.err.splitlines()

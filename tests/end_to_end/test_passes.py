@@ -1,15 +1,16 @@
-"""The detailed passes in one real sweep of the command: records, files beside the report, and the runs in MLflow."""
+"""The detailed passes in one real sweep of the command: records, files beside the report, and the runs in MLflow; new passes."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from support.command import Ran, run_command, values_of
+from support.command import FAKE, Ran, run_command, values_of
 from support.plans import read_records
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,6 @@ PASSES = {"analysis", "training", "peaks", "timing", "layer_times", "operators",
 METRICS = (
     "compute/macs compute/macs_backward rate/mfu layers/slowest_self_s operators/self_s memory/alloc_peak_bytes lines"
 ).split()
-PICTURES = {"icicle_time", "icicle_macs", "roofline", "memory", "operators"}
 TABLES = {"timeline.csv", "layers.csv", "tensors.csv"}
 LEFT = {"trace.json.gz", "lines_time.txt", "lines_memory.txt"}
 
@@ -59,43 +59,6 @@ def test_every_metric_has_a_value(ran: Ran) -> None:
         assert None not in values_of(row).values(), row
 
 
-def test_layers_are_written_with_their_times(folder: Path, ids: dict[str, str]) -> None:
-    for mode, id in ids.items():
-        rows = lines(folder / "layers" / f"{id}.csv")
-        assert sum(int(row["macs"]) for row in rows) == 8 * 416_520
-        root = rows[0]
-        inside = [row for row in rows if row["path"] != "__outside__"]
-        own = sum(float(row["forward_self_s"]) for row in inside if row["forward_self_s"])
-        assert own == pytest.approx(float(root["forward_s"]))
-        timed = [row["path"] for row in rows if row["backward_self_s"]]
-        assert bool(timed) == (mode == "training")
-        assert mode == "inference" or {row["path"] for row in rows if row["type"] == "Conv2d"} <= set(timed)
-
-
-def test_operators_count_what_the_layers_count(folder: Path, ids: dict[str, str]) -> None:
-    layers = sum(int(row["flops"]) for row in lines(folder / "layers" / f"{ids['inference']}.csv"))
-    operators = [row for row in lines(folder / "operators" / f"{ids['inference']}.csv") if row["flops"]]
-    assert sum(int(row["flops"]) for row in operators) == layers
-
-
-def test_memory_is_written_up_to_its_peak(folder: Path, ids: dict[str, str]) -> None:
-    peaks = {}
-    for mode, id in ids.items():
-        (record,) = (
-            r for r in read_records(folder / "records") if (r.combination_id, r.pass_name) == (id, "allocations")
-        )
-        peaks[mode] = (record.observations or {})["peak_bytes"]
-        moments = lines(folder / "memory" / id / "timeline.csv")
-        assert max(int(row["bytes"]) for row in moments) == peaks[mode]
-        tensors = {}
-        for row in lines(folder / "memory" / id / "tensors.csv"):
-            tensors.update(dict.fromkeys(json.loads(row["names"]), int(row["bytes"])))
-        assert tensors["conv1.weight"] == 6 * 25 * 4
-        assert ("conv1.weight.grad" in tensors) == (mode == "training")
-    # What a forward keeps for its backward is there beside what it needs anyway.
-    assert peaks["training"] > peaks["inference"] > 8 * 6 * 28 * 28 * 4
-
-
 def test_a_trace_and_the_lines_are_beside_the_report(folder: Path, ids: dict[str, str]) -> None:
     for id in ids.values():
         left = folder / "artifacts" / id
@@ -105,15 +68,6 @@ def test_a_trace_and_the_lines_are_beside_the_report(folder: Path, ids: dict[str
         assert "forward" in (left / "lines_time.txt").read_text(encoding="utf-8")
 
 
-def test_the_report_has_the_pictures_and_leads_to_the_files(folder: Path) -> None:
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    details = json.loads(text.partition('id="details-data">')[2].partition("</script>")[0])
-    assert [one["label"] for one in details["combinations"]] == ["mode=inference", "mode=training"]
-    for one in details["combinations"]:
-        assert all((folder / file["href"]).is_file() for file in one["files"])
-        assert {figure["key"] for figure in one["figures"]} == PICTURES
-
-
 def test_the_runs_in_mlflow_have_the_files(ran: Ran) -> None:
     runs = [path.parent for path in (ran.cwd / "outputs" / "mlflow-artifacts").rglob("config.json")]
     assert len(runs) == 2
@@ -121,3 +75,119 @@ def test_the_runs_in_mlflow_have_the_files(ran: Ran) -> None:
         names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
         assert LEFT | {"layers.csv", "layers.html", "operators.csv"} <= names
         assert {f"memory/{name}" for name in TABLES} <= names
+
+
+# A pass that is added as one module, without changing another file
+
+
+ANSWERS = '''
+"""The sum of the outputs of one forward."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweeprof.backends import LoadedModel
+from sweeprof.passes.registry import Parameter, Pass
+from sweeprof.results.files import validated
+
+
+@dataclass(frozen=True)
+class Answers:
+    total: float
+    samples: int
+    round: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, data):
+        return validated(cls, data)
+
+
+def run(session, backend):
+    with session.working() as (model, work), model.stepping(work.batch) as step:
+        outputs = model.host_outputs(step())
+    return Answers(float(np.abs(outputs).sum()), len(outputs))
+
+
+PASS = Pass(
+    name="answers",
+    order=15,
+    run=run,
+    read=Answers.from_dict,
+    kind="exact",
+    provides=(
+        Parameter("answers"),
+        Parameter("answered", lambda answers: answers.samples),
+        Parameter("baseline_answers", source="baseline"),
+    ),
+)
+'''
+SOAK = """
+from answers_pass import Answers, run
+
+from sweeprof.passes.registry import Parameter, Pass
+
+PASS = Pass(name="soak", order=140, run=run, read=Answers.from_dict, kind="rounds", provides=(Parameter("soaks"),))
+"""
+"""The same in every round, beside other trials."""
+OWN_METRICS = '''
+import sweeprof
+
+
+@sweeprof.metric(name="mine/answered", unit="samples", better="higher")
+def answered_twice(answers, answered, batch_size):
+    """Samples that were answered."""
+    assert answers.samples == answered == batch_size
+    return 2 * answered
+
+
+@sweeprof.metric(name="mine/growth", unit="×", better="higher")
+def growth(answers, baseline_answers):
+    """Samples that were answered, over those of the baseline."""
+    return answers.samples / baseline_answers.samples
+
+
+@sweeprof.metric(name="mine/soaked", unit="rounds", better="higher")
+def soaked(soaks):
+    """Rounds that were measured."""
+    return float(len(soaks))
+'''
+ENTRY_POINTS = "[sweeprof.passes]\nanswers = answers_pass\nsoak = soak_pass\n"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of installed packages, one of which has two passes."""
+    site = tmp_path / "site"
+    files = {
+        "answers-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: answers\nVersion: 1.0\n",
+        "answers-1.0.dist-info/entry_points.txt": ENTRY_POINTS,
+        "answers_pass.py": ANSWERS,
+        "soak_pass.py": SOAK,
+        "answers_metrics.py": OWN_METRICS,
+    }
+    (site / "answers-1.0.dist-info").mkdir(parents=True)
+    for name, text in files.items():
+        (site / name).write_text(text)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_sweep_runs_new_passes_and_metrics_read_them(tmp_path: Path) -> None:
+    """Soak is measured in rounds, and needs no exclusive use of the host; the trials of the other passes are run all the same."""
+    own = ",".join(f"{{_target_: answers_metrics.{name}}}" for name in ("answered_twice", "growth", "soaked"))
+    sizes = ("batch_size=2,4", "compare.baseline={batch_size: 2}", "protocol.rounds=2")
+    ran = run_command(
+        tmp_path, *FAKE, *sizes, f"metrics.select=[compute/macs,latency/forward,memory/rss_peak_bytes,{own}]"
+    )
+    rows = [values_of(row) for row in ran.rows()]
+    records = {(r.pass_name, r.round, r.status) for r in read_records(ran.folder("adhoc") / "records")}
+    once, rounds = (
+        ("analysis", "answers", "memory"),
+        [(name, number) for name in ("soak", "timing") for number in (0, 1)],
+    )
+    assert records == {(name, number, "ok") for name, number in (*((name, 0) for name in once), *rounds)}
+    assert [row["mine/answered"] for row in rows] == [4, 8]
+    assert [row["mine/growth"] for row in rows] == [1, 2]
+    assert [row["mine/soaked"] for row in rows] == [2, 2]

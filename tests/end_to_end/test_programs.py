@@ -6,18 +6,15 @@ import json
 import os
 import re
 import shlex
-import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from support.command import Command, Ran, call_module, folder_of, running_command, values_of, wait_for
+from support.command import Command, Ran, values_of
 from support.plans import read_records
 from sweeprof.config.override_syntax import spelled
 
@@ -25,6 +22,8 @@ SHORT = (
     *("backend=command", "tracking=none", "protocol.warmup_steps=1", "protocol.warmup_s=0", "protocol.min_samples=3"),
     *("protocol.min_s=0", "protocol.rounds=1", "limits.timeout_s=60"),
 )
+ONCE = ("protocol.warmup_steps=0", "protocol.min_samples=1", "protocol.max_s=0.001")
+"""One run in a round."""
 SPIN = """
 import json, os, pathlib, sys, time
 end = time.process_time() + float(sys.argv[1])
@@ -188,40 +187,6 @@ def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command
     assert rows[4]["cells"]["command/rate"]["ratio"] == pytest.approx(2)
 
 
-SCRIPTED = """
-import json, pathlib, sys
-path = pathlib.Path(__file__).with_name(sys.argv[1])
-first, *others = path.read_text().split()
-path.write_text(" ".join(others))
-print(json.dumps({"rate": float(first)}))
-"""
-"""Reports the next number of a file."""
-
-
-@pytest.mark.slow
-def test_a_number_that_is_zero_in_a_round_has_rounds(called: Command, tmp_path: Path) -> None:
-    one_run = ("protocol.warmup_steps=0", "protocol.min_samples=1", "protocol.max_s=0.001", "protocol.rounds=3")
-    reported = ("backend.metrics={rate: {json: rate, better: lower}}", "compare.baseline={args.file: a}")
-    sweep = (*SHORT, *one_run, "protocol.threshold=0.05", program(tmp_path, SCRIPTED, "{args.file}"), *reported)
-    for name, a, b in (("before", "0 10 20", "1 12 14"), ("after", "0 2 22", "1 12 14")):
-        (tmp_path / "a").write_text(a)
-        (tmp_path / "b").write_text(b)
-        ran = called(*sweep, f"name={name}", "args.file=a,b")
-        if name == "before":
-            own, other = (row["cells"]["command/rate"] for row in ran.rows(name))
-            assert own["measurement"]["rounds"] == [0, 10, 20]
-            assert (own["measurement"]["value"], own["measurement"]["estimator"]) == (10, "mean of 3 rounds")
-            assert other["measurement"]["value"] == pytest.approx((1 * 12 * 14) ** (1 / 3))
-            assert other["ratio"] == pytest.approx(9 / 10)  # of the arithmetic means of both
-            assert (other["verdict"], other["verdict_reason"]) == ("unclear", "test_failed")
-            assert "only 0 rounds" not in ran.out
-            assert "within one process" not in ran.out
-    compared = call_module(
-        *(ran.cwd, "sweeprof", "compare", "before/last", "after/last", "--threshold", "rate=5%"), "--fail-on", "worse"
-    )
-    assert compared.code == 0, compared.out + compared.err
-
-
 @pytest.mark.slow
 def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models(called: Command) -> None:
     rounds = ("protocol.rounds=12", "protocol.decide=baseline", "compare.baseline={args.s: 0.02}")
@@ -231,21 +196,6 @@ def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models
     (rounds_needed,) = {row["rounds_complete"] for row in rows.values()}
     assert 3 <= rounds_needed < 12
     assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
-
-
-@pytest.mark.slow
-def test_a_search_over_an_argument_finds_the_best_value(called: Command) -> None:
-    ran = called(
-        *(*SHORT, "protocol.warmup_steps=0", "protocol.min_samples=1"),
-        *("backend.command=[expr, 22, '*', '{args.n}', '-', '{args.n}', '*', '{args.n}']", "args.n=range(1,22)"),
-        *("backend.metrics={score: {regex: .+, better: higher}}", "search.maximize=score"),
-        *("search.trials=12", "search.sampler=TPESampler"),
-    )
-    rows = ran.rows()
-    measured = {row["axes"]["args.n"]: values_of(row)["command/score"] for row in rows if row["status"] == "ok"}
-    assert len(measured) == 12
-    assert max(measured, key=measured.__getitem__) == 11
-    assert ran.out.startswith("Best measured score: n 11 – 121 (12 of 21 combinations measured).")
 
 
 def test_how_a_program_ends_is_the_status(called: Command, tmp_path: Path) -> None:
@@ -288,8 +238,8 @@ if not tried.exists():
 
 
 SERVER = """
-import http.server, os, pathlib, signal, subprocess, sys, time
-port, how, folder, mark = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
+import http.server, os, pathlib, signal, sys, time
+port, how, folder = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 print("started as", how, flush=True)
 if how == "early":
     sys.exit(4)
@@ -297,7 +247,6 @@ if how == "never":
     time.sleep(100)
 memory = bytearray((100 if how == "large" else 1) << 20)
 memory[::4096] = b"x" * (len(memory) // 4096)
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", mark], start_new_session=True)
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -334,10 +283,10 @@ time.sleep(0.1)
 """
 
 
-def with_server(folder: Path, mark: str, ready: Mapping[str, object], path: str = "", **settings: object) -> list[str]:
+def with_server(folder: Path, ready: Mapping[str, object], path: str = "", **settings: object) -> list[str]:
     """Return the overrides of a client and its server, whose kind is ``args.how``."""
     (folder / "server.py").write_text(SERVER)
-    server = ["{python}", f"{folder}/server.py", "{port}", "{args.how}", str(folder), mark]
+    server = ["{python}", f"{folder}/server.py", "{port}", "{args.how}", str(folder)]
     client = program(folder, CLIENT, "http://127.0.0.1:{port}/" + path, "{args.n}", str(folder))
     return [client, f"backend.server={spelled({'command': server, 'ready': ready, **settings})}"]
 
@@ -348,8 +297,7 @@ def lines_of(path: Path) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_rows_share_a_server_whose_memory_and_log_are_kept(called: Command, tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
-    server = with_server(tmp_path, mark, {"url": "http://127.0.0.1:{port}/"})
+    server = with_server(tmp_path, {"url": "http://127.0.0.1:{port}/"})
     axes = ("args.how=small,large", "args.n=1,2", "protocol.rounds=2", "protocol.min_samples=1")
     ran = called(*SHORT, *server, *axes, "compare.baseline={args.how: small}")
     rows = ran.rows()
@@ -368,22 +316,19 @@ def test_rows_share_a_server_whose_memory_and_log_are_kept(called: Command, tmp_
     for row in rows:
         log = ran.folder("adhoc") / "artifacts" / row["combination_id"] / "server.txt"
         assert log.read_text() == f"started as {row['axes']['args.how']}\nlistening\n"
-    assert sleepers(mark) == []
-    assert sleepers(f"{tmp_path}/server.py") == []
 
 
 @pytest.mark.slow
 def test_axes_of_a_server_that_its_settings_do_not_name(called: Command, tmp_path: Path) -> None:
     ready = {"log": "^listening$"}
-    server = with_server(tmp_path, f"mark-{tmp_path.name}", ready, per=["args.n"], env={"OWN": 1}, cwd=str(tmp_path))
+    server = with_server(tmp_path, ready, per=["args.n"], env={"OWN": 1}, cwd=str(tmp_path))
     called(*SHORT, *server, "args.how=small", "args.n=1,2").rows()
     assert len(lines_of(tmp_path / "servers")) == 2
 
 
 @pytest.mark.slow
 def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
-    server = with_server(tmp_path, mark, {"port": "{port}"}, "{args.path}", timeout_s=3)
+    server = with_server(tmp_path, {"port": "{port}"}, "{args.path}", timeout_s=3)
     axes = ("args.how=small,early,never,large", "args.path=grow,ok,exit,kill", "args.n=1", "limits.memory=80MiB")
     exclude = "exclude=[{args.how: [early,never,large], args.path: [grow,exit,kill]}]"
     ran = called(*SHORT, *server, *axes, exclude)
@@ -406,13 +351,12 @@ def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> Non
         status, reason = found[end]
         assert status == "oom"
         assert re.fullmatch(rf"{whose} used \d+ MiB of memory, more than limits.memory \(80 MiB\)", reason)
-    assert sleepers(mark) == []
 
 
 def test_a_server_is_not_taken_for_another_program_at_its_address(called: Command, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        ran = called(*SHORT, *with_server(tmp_path, "mark", {"port": port}), "args.how=small", "args.n=1")
+        ran = called(*SHORT, *with_server(tmp_path, {"port": port}), "args.how=small", "args.n=1")
     (record,) = read_records(ran.folder("adhoc") / "records")
     assert record.status == "failed"
     assert str(record.reason).startswith(f"something answers at port={port} before the server is started")
@@ -475,7 +419,7 @@ def recipe(word: str) -> list[str]:
 def test_recipe_two_scripts(called: Command, tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("import time; time.sleep(0.4)")
     (tmp_path / "new.py").write_text("")
-    ran = called(*recipe("old.py,new.py"), "tracking=none")
+    ran = called(*recipe("old.py,new.py"), *SHORT)
     assert by_axis(ran, "args.script").keys() == {"old.py", "new.py"}
     assert "new.py" in ran.out.splitlines()[0]
 
@@ -486,7 +430,7 @@ def test_recipe_benchmark_app(called: Command, tmp_path: Path, monkeypatch: pyte
     parameter = ov.opset13.parameter([1, 64], ov.Type.f32, name="x")
     ov.save_model(ov.Model([ov.opset13.relu(parameter)], [parameter], "net"), tmp_path / "model.xml")
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    ran = called(*recipe("benchmark_app"), *SHORT, "protocol.min_samples=1", "protocol.max_s=1")
+    ran = called(*recipe("benchmark_app"), *SHORT, *ONCE)
     for values in by_axis(ran, "args.streams").values():
         assert values["command/throughput"] > 100
 
@@ -494,7 +438,7 @@ def test_recipe_benchmark_app(called: Command, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 def test_recipe_torchrun(called: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    ran = called(*recipe("torch.distributed.run"), *SHORT, "protocol.max_s=1", "limits.timeout_s=200")
+    ran = called(*recipe("torch.distributed.run"), *SHORT, *ONCE, "limits.timeout_s=200")
     for values in by_axis(ran, "args.processes").values():
         assert 0 < values["command/step"] < values["command/time"]
     outputs = [path.read_text() for path in ran.folder("adhoc").rglob("artifacts/*/stdout.txt")]
@@ -508,48 +452,10 @@ def test_recipe_load_test(called: Command, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bin" / "transformers").write_text(f"#!{sys.executable}\n{COMPLETIONS}")
     (tmp_path / "bin" / "transformers").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
-    found = by_axis(called(*recipe("load_test.py"), *SHORT, "protocol.min_samples=1"), "args.users")
+    found = by_axis(called(*recipe("load_test.py"), *SHORT, *ONCE), "args.users")
     for values in found.values():
         assert FIRST_S <= values["command/first_token"] < 3 * FIRST_S
         assert TOKEN_S <= values["command/per_token"] < 3 * TOKEN_S
     # Four users have four times the tokens and the good requests, as far as the processors allow.
     assert 2 < found[4]["command/tokens"] / found[1]["command/tokens"] < 6
     assert found[4]["command/tokens"] / found[4]["command/good"] == pytest.approx(16)
-
-
-def sleepers(mark: str) -> list[psutil.Process]:
-    """Return the running programs that have ``mark`` as an argument."""
-    running = psutil.process_iter(["cmdline", "status"])
-    return [
-        one for one in running if mark in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_no_process_is_left_of_an_ended_sweep_which_is_resumed(sweeprof: Command, tmp_path: Path, number: int) -> None:
-    """The program has a child of its own in another session, which only its parents can be followed to."""
-    mark, flag = f"mark-{tmp_path.name}-{number}", tmp_path / "flag"
-    code = """
-import pathlib, subprocess, sys, time
-x, mark, flag = sys.argv[1:]
-if x == "2" and not pathlib.Path(flag).exists():
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", mark], start_new_session=True)
-    time.sleep(300)
-"""
-    words = [*SHORT, program(tmp_path, code, "{args.x}", mark, str(flag)), "args.x=1,2", "limits.timeout_s=200"]
-    with running_command(tmp_path, *words) as process:
-        wait_for(lambda: len(sleepers(mark)) == 2, process)
-        process.send_signal(number)
-        process.wait(60)
-    end = time.monotonic() + 30
-    while sleepers(mark) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert sleepers(mark) == []
-    flag.touch()
-    records = (folder_of(tmp_path) / "records").rglob("*.json")
-    done = [path for path in records if json.loads(path.read_text())["status"] == "ok"]
-    before = {path: path.stat().st_mtime_ns for path in done}
-    ran = sweeprof("resume=last", "tracking=none")
-    assert [row["status"] for row in ran.rows()] == ["ok", "ok"]
-    assert {path: path.stat().st_mtime_ns for path in before} == before

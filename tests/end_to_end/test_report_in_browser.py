@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from PIL import Image
 
 from support.browser import SETTLED, Visit, needs_browser, opened, wait_until
 from support.nets import HOSTILE, lenet5, reused
 from support.nets import hostile as hostile_layers
-from support.samples import comparison, drawn, hostile
+from support.samples import comparison, drawn
 from support.seen import PEAKS, allocations, operators, timed
 from support.timed_layers import timed_lenet5, with_times
 from sweeprof.report.html import Observed, details, html
@@ -56,15 +54,6 @@ def drawn_at(report: Visit, id: str) -> Locator:
     return place
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_the_report_draws_its_charts(visit: Open, scheme: str) -> None:
-    report = visit(html(comparison()), color_scheme=scheme)
-    assert drawn_at(report, "chart-scaling").locator(".scatterlayer .trace").count() == 6
-    assert drawn_at(report, "chart-pareto").locator(".scatterlayer .trace").count() == 13
-    assert report.page.locator(".plot svg.main-svg >> nth=0").is_visible()
-    assert all(url.startswith("file:") for url in report.requests)
-
-
 def test_a_browser_that_cannot_unpack_the_plots_says_so(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(with_details(one=lenet5(8)), encoding="utf-8")
@@ -78,43 +67,6 @@ def test_a_browser_that_cannot_unpack_the_plots_says_so(browser: Browser, tmp_pa
     assert page.locator("[aria-busy]").count() == 0
     assert report.complaints == []
     page.close()
-
-
-def test_hostile_names_do_no_harm(visit: Open) -> None:
-    report = visit(html(hostile()), viewport={"width": 1000, "height": 800})
-    curves = drawn_at(report, "chart-scaling")
-    assert report.page.locator("#dots h3", has_text="<script>alert(1)</script>").count() == 1
-    assert curves.locator(".legendtext", has_text="<script>").count() == 2
-    assert report.page.evaluate(FITS)
-
-
-def test_it_prints_light(visit: Open) -> None:
-    report = visit(html(comparison()), color_scheme="dark")
-    report.page.emulate_media(media="print")
-    assert report.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert report.page.pdf().startswith(b"%PDF")
-    # A4 without its margins: a table does not end beyond the edge.
-    report.page.set_viewport_size({"width": 703, "height": 1000})
-    assert report.page.locator("#explore-table").evaluate("e => e.getBoundingClientRect().right <= innerWidth")
-
-
-def test_a_table_that_scrolls_has_a_shadow_at_its_edge(visit: Open) -> None:
-    """And none where there is nothing beyond the edge."""
-    report = visit(html(comparison()))
-    region = report.page.locator(".scroll:has(#explore-table)")
-
-    def darkness() -> int:
-        """Of the lightest pixel at the end of a row below the head, so that no text counts; 0 is white."""
-        with Image.open(io.BytesIO(region.screenshot())) as image:
-            column = image.convert("L").crop((image.width - 2, 70, image.width - 1, 90))
-            lightest = column.getextrema()[1]
-            assert isinstance(lightest, int)
-            return 255 - lightest
-
-    report.page.set_viewport_size({"width": 1600, "height": 900})
-    assert darkness() == 0
-    report.page.set_viewport_size({"width": 420, "height": 900})
-    assert darkness() > 20
 
 
 # Layers
@@ -181,7 +133,7 @@ def test_the_slowest_layers_of_one_combination_come_first(visit: Open) -> None:
     assert report.page.locator("#layers-told").inner_text().startswith("No times of layers were measured")
 
 
-@pytest.mark.parametrize("title", ["layer", "type", "time", "share of step", "params", "MACs"])
+@pytest.mark.parametrize("title", ["type", "time"])
 def test_layers_sort_by_every_column_and_are_a_tree(visit: Open, title: str) -> None:
     report = visit(with_layers(timed=timed_lenet5()))
     if title != "time":
@@ -217,7 +169,7 @@ def test_what_is_outside_the_layers_is_said(visit: Open) -> None:
         assert float(cells_of(report, "tfoot")[2].removesuffix("%")) == pytest.approx(10.5 / (plain_s or 0.105))
 
 
-def test_a_link_shows_the_same_layers_in_the_same_order(visit: Open) -> None:
+def test_a_link_shows_the_same_layers_in_the_same_order_and_back_leads_through_the_choices(visit: Open) -> None:
     page = with_layers(one=timed_lenet5(), two=timed_lenet5(), plain=lenet5(8))
     report = visit(page)
     choose_layers(report, chosen="two", beside="plain", figure="params")
@@ -226,21 +178,16 @@ def test_a_link_shows_the_same_layers_in_the_same_order(visit: Open) -> None:
     again = visit(page, report.page.evaluate("location.hash"))
     assert (shown_layers(again), layer_titles(again)) == before
     assert again.page.locator("#layers-figure").input_value() == "params"
-    again.page.go_back()
-    report = visit(page, "#view&layers=gone&layers-beside=gone&layers-figure=gone&layers-sort=upwards+gone")
-    assert layer_titles(report)["time"] == "descending"
-
-
-def test_back_leads_through_the_choices_of_layers(visit: Open) -> None:
-    report = visit(with_layers(one=lenet5(1), eight=lenet5(8)), "#view&group=backend")
-    choose_layers(report, chosen="eight")
+    report = visit(page, "#view&group=backend")
+    choose_layers(report, chosen="two")
     sort_layers(report, "params")
     report.page.go_back()
     assert layer_titles(report)["params"] == "none"
-    assert report.page.locator("#layers-chosen option:checked").inner_text() == "eight"
-    assert report.page.evaluate("location.hash") == "#view&group=backend&layers=eight"
+    assert report.page.evaluate("location.hash") == "#view&group=backend&layers=two"
     report.page.get_by_role("button", name="reset", exact=True).click()
-    assert report.page.evaluate("location.hash") == "#view&layers=eight"
+    assert report.page.evaluate("location.hash") == "#view&layers=two"
+    report = visit(page, "#view&layers=gone&layers-beside=gone&layers-figure=gone&layers-sort=upwards+gone")
+    assert layer_titles(report)["time"] == "descending"
 
 
 def test_two_combinations_side_by_side(visit: Open) -> None:
@@ -312,7 +259,7 @@ def test_sums_need_not_know_which_call_was_made_in_which(visit: Open) -> None:
     assert cells_of(report, "tfoot")[-2:] == ["+2.92 MMAC", "×8.00"]
 
 
-@pytest.mark.parametrize("width", [390, 1024, 1440])
+@pytest.mark.parametrize("width", [390, 1440])
 def test_the_slowest_layer_is_in_sight(visit: Open, width: int) -> None:
     """With its time and share, below the title and the choices; of a long table, the titles and the total stay in sight."""
     page = with_layers(**{f"long {place}": long_layers() for place in range(20)})
@@ -331,37 +278,10 @@ def long_layers() -> LayerTable:
     """500 layers, of which each takes one millisecond more than the one before it."""
     rows = [LayerRow("__root__", "Net", 0, 0, 0, 0, 0, 0, 0, forward_s=0.0, forward_self_s=0.0)]
     for place in range(1, 500):
-        seconds = 1e-3 * place
-        rows.append(
-            LayerRow(
-                f"block.{place}",
-                "Linear",
-                1,
-                0,
-                place,
-                place,
-                4 * place,
-                0,
-                place,
-                parent=0,
-                forward_s=seconds,
-                forward_self_s=seconds,
-            )
-        )
+        counts, seconds = (place, place, 4 * place, 0, place), 1e-3 * place
+        times = {"forward_s": seconds, "forward_self_s": seconds}
+        rows.append(LayerRow(f"block.{place}", "Linear", 1, 0, *counts, parent=0, **times))
     return LayerTable(tuple(rows))
-
-
-def test_five_hundred_layers_of_twenty_combinations_answer_at_once(visit: Open) -> None:
-    report = visit(with_layers(**{f"long {place}": long_layers() for place in range(20)}))
-    choose_layers(report, chosen="long 7", beside="long 8")
-    took = report.page.evaluate("""() => {
-      const started = performance.now();
-      document.querySelector('#layers-table th[data-column="ratio"] button').click();
-      document.getElementById("layers-table").getBoundingClientRect();
-      return performance.now() - started;
-    }""")
-    assert report.page.locator("#layers-table tbody tr").count() == 500
-    assert took < 2000
 
 
 def test_a_layer_table_of_its_own_sorts_and_collapses(visit: Open) -> None:
@@ -391,17 +311,14 @@ def parts(table: LayerTable) -> int:
     return len(icicle.blocks)
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
-def test_a_combination_shows_its_pictures_tables_and_files(visit: Open, scheme: str) -> None:
-    report = visit(with_details(one=lenet5(8), two=reused()), color_scheme=scheme)
+def test_a_combination_shows_its_pictures_tables_and_files(visit: Open) -> None:
+    """The pictures follow the theme."""
+    report = visit(with_details(one=lenet5(8), two=reused()), color_scheme="dark")
     page = report.page
     for key in PICTURES:
         drawn_at(report, f"details-plot-{key}")
-    assert (
-        page.locator("#details-figures h3")
-        .first.inner_text()
-        .startswith("Self time of the layers: forward and backward, ")
-    )
+    title = page.locator("#details-figures h3").first.inner_text()
+    assert title.startswith("Self time of the layers: forward and backward, ")
     assert page.locator("#details-plot-icicle_time .slice").count() == parts(lenet5(8))
     assert page.locator("#details-plot-memory .annotation-text").text_content() == "peak 1.46 MiB in layer1"
     tables = ["Operators", "Memory by layer", "Live tensors after the last step"]
@@ -413,15 +330,11 @@ def test_a_combination_shows_its_pictures_tables_and_files(visit: Open, scheme: 
     slices = "document.querySelectorAll('#details-plot-icicle_time .slice').length"
     wait_until(page, f"parts => {slices} === parts", arg=parts(reused()))
     assert page.locator("#details-figures .plot").count() == len(PICTURES)
-
-
-def test_a_part_of_an_icicle_opens(visit: Open) -> None:
-    report = visit(with_details(one=lenet5(8)))
-    icicle = drawn_at(report, "details-plot-icicle_macs")
-    before = icicle.locator(".slice").count()
-    icicle.locator(".slice", has_text="feature_extractor").first.click()
-    slices = "document.querySelectorAll('#details-plot-icicle_macs .slice').length"
-    wait_until(report.page, f"before => {slices} !== before", arg=before)
+    drawn_at(report, "details-plot-roofline")
+    fill = "getComputedStyle(document.querySelector('#details-plot-roofline .xtitle')).fill"
+    dark = page.evaluate(fill)
+    page.emulate_media(color_scheme="light")
+    wait_until(page, f"dark => {fill} !== dark", arg=dark)
 
 
 def test_a_table_of_a_combination_sorts_by_keyboard(visit: Open) -> None:
@@ -443,15 +356,6 @@ def test_pictures_of_hostile_layers_do_no_harm_and_fit_a_narrow_page(visit: Open
     drawn_at(report, "details-plot-operators")
     assert report.page.locator("#details-chosen option").inner_text() == HOSTILE
     assert report.page.evaluate(FITS)
-
-
-def test_the_pictures_of_a_combination_follow_the_theme(visit: Open) -> None:
-    report = visit(with_details(one=lenet5(8)), color_scheme="dark")
-    drawn_at(report, "details-plot-roofline")
-    fill = "getComputedStyle(document.querySelector('#details-plot-roofline .xtitle')).fill"
-    dark = report.page.evaluate(fill)
-    report.page.emulate_media(color_scheme="light")
-    wait_until(report.page, f"dark => {fill} !== dark", arg=dark)
 
 
 # Accessibility

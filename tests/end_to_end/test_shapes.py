@@ -43,7 +43,6 @@ GRIDS = (
     f"- axes: {{batch_size: [1, 2], {STEP}: [0.001, 0.002]}}\n  exclude: [{{batch_size: 2, {STEP}: 0.002}}]\n"
     f"- axes: {{batch_size: 64, {THREADS}: [1, 2]}}\n  include: [{{batch_size: 5}}]\n"
 )
-SETTINGS = "seed: {weights: 7}\nname: both\nexclude: [{batch_size: 2}]\n"
 
 CASES = {
     "axes": Case(
@@ -54,14 +53,10 @@ CASES = {
         f"axes: {{{THREADS}: [1, 2]}}\nzip: {ZIP}",
         *(f"{THREADS} batch_size {STEP}", [(1, 1, 0.001), (1, 8, 0.008), (2, 1, 0.001), (2, 8, 0.008)]),
     ),
-    "zip narrowed by the command line": Case(f"zip: {ZIP}", f"batch_size {STEP}", [(8, 0.008)], ("batch_size=8",)),
     "zip on the command line": Case("", f"batch_size {STEP}", [(1, 0.001), (8, 0.008)], (f"zip={ZIP}",)),
     "variants": Case(
         f"axes: {{{THREADS}: [1, 2]}}\nvariants: {{size: {SIZES}}}",
         *(f"size {THREADS} batch_size", [("small", 1, 1), ("small", 2, 1), ("large", 1, 8), ("large", 2, 8)]),
-    ),
-    "variants narrowed by the command line": Case(
-        f"variants: {{size: {STEPS}}}", "size batch_size", [("large", 1)], ("size=large",)
     ),
     "variants on the command line": Case(
         "", "size batch_size", [("small", 2), ("large", 2)], (f"variants.size={STEPS}", "batch_size=2")
@@ -79,10 +74,6 @@ CASES = {
         *(f"batch_size {THREADS}", [(1, 1), (64, 2)]),
         left_out=("batch_size > 1",),
     ),
-    "include on the command line": Case(
-        *("", f"batch_size {THREADS}", [(1, 3), (2, 3), (64, 4)]),
-        ("batch_size=1,2", f"{THREADS}=3", f"include=[{{batch_size: 64, {THREADS}: 4}}]"),
-    ),
     "grids on the command line beside points of a file": Case(
         *("include: [{batch_size: 2}, {batch_size: 5}]", "batch_size", [1, 2, 64]),
         ("batch_size=1,2", "grids=[{include: [{batch_size: 64}]}]"),
@@ -92,18 +83,10 @@ CASES = {
         *(f"batch_size {THREADS}", [(1, 1), (2, 1), (2, 2), (8, 1)]),
         left_out=("batch_size=1, backend.threads=[2]", "batch_size * backend.threads > 8", "batch_size=[4]"),
     ),
-    "exclude on the command line": Case(
-        *("axes: {batch_size: [1, 2, 4]}", "batch_size", [1, 4], ("exclude=['1 < batch_size < 4']",)),
-        left_out=("1 < batch_size < 4",),
-    ),
     "grids": Case(
         *(GRIDS, f"batch_size {STEP} {THREADS}"),
         [(1, 0.001, 1), (1, 0.002, 1), (2, 0.001, 1), (64, 0.001, 1), (64, 0.001, 2), (5, 0.001, 1)],
         left_out=("batch_size=2, model.fake.step_s=0.002",),
-    ),
-    "range, choice and glob in a file": Case(
-        f'axes: {{batch_size: "range(1,4)", {THREADS}: ["choice(1,2)", 4], backend: "glob(fa*)"}}',
-        *(f"batch_size {THREADS} backend", [(b, t, "fake") for b in (1, 2, 3) for t in (1, 2, 4)]),
     ),
     "range, choice and glob on the command line": Case(
         *("", f"backend batch_size {THREADS}", [("fake", b, t) for b in (1, 2) for t in (3, 4)]),
@@ -121,19 +104,6 @@ CASES = {
         *("axes: {speed: [slow, fast]}", "speed", ["slow", "fast"]),
         files={f"speed/{name}": f"# @package backend\nslowdown: {by}\n" for name, by in (("slow", 3.0), ("fast", 1.0))},
     ),
-    "a file of combinations and a file of settings": Case(
-        *("axes: {batch_size: [1, 2]}", "batch_size", [1]),
-        left_out=("batch_size=2",),
-        files={"sweep/settings": BASE + SETTINGS},
-    ),
-    "values of different types": Case(
-        "axes: {model.fake.tag: [1, true, '1', [1], [true]]}\n"
-        f"exclude: ['model.fake.tag in [1]', 'model.fake.tag == [1]']\n{OPEN}",
-        *("model.fake.tag", [True, "1", [True]]),
-        left_out=("model.fake.tag in [1]", "model.fake.tag == [1]"),
-    ),
-    "duplicates": Case("axes: {batch_size: [1, 2, 2]}\ngrids: [{}, {axes: {batch_size: [2, 3]}}]", "batch_size", [1, 2, 3]),
-    "hash-like values": Case(f"axes: {{model.fake.tag: ['9e51464034', abc]}}\n{OPEN}", "model.fake.tag", ["9e51464034", "abc"]),
     "hash-like values on the command line": Case(
         *(OPEN, "model.fake.tag", ["9e51464034", "123e999", "1e5"]),
         ("model.fake.tag=9e51464034,123e999,'1e5'", "name=9e51464034"),
@@ -144,11 +114,10 @@ CASES = {
 def written(folder: Path, case: Case) -> list[str]:
     """The case's files below ``folder``, and the arguments that run it."""
     write_configs(folder / "mine", {"sweep/s": f"{BASE}{STATIC}{case.text}\n", **case.files})
-    named = "[s,settings]" if "sweep/settings" in case.files else "s"
-    return ["--config-dir", "mine", f"+sweep={named}", *case.arguments]
+    return ["--config-dir", "mine", "+sweep=s", *case.arguments]
 
 
-FIRST = ("axes", "zip", "variants", "a file of combinations and a file of settings")
+FIRST = ("axes", "zip", "variants")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FIRST else pytest.mark.slow) for n in CASES])
