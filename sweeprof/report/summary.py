@@ -449,6 +449,8 @@ def _undecided(comparison: Comparison, row: Row, cell: Cell, threshold: float | 
 def _too_few_rounds(comparison: Comparison, cell: Cell) -> tuple[str, str]:
     """Return which side lacks rounds, and advice."""
     own, base = len(cell.measurement.rounds), cell.base_rounds
+    if 0 in (own, base):
+        return "only one of the two values was measured in rounds", "measure both again in the same way"
     more = f"at least {MIN_ROUNDS} rounds, e.g. protocol=default"
     # If each side was to be measured often enough, what is missing was interrupted or failed.
     is_interrupted = min(comparison.protocol.get("rounds") or [0]) >= MIN_ROUNDS

@@ -97,6 +97,10 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
         against(timed(FASTER), timed([1.0])),
         *("too_few_rounds", "the other sweep has only 1 round", f"measure the other sweep again with {SOME_AGAIN}"),
     ),
+    "rounds on one side only": (
+        sweep(timed(FASTER), once(2.0, "exact")),
+        *("too_few_rounds", "only one of the two values was measured in rounds", "measure both again in the same way"),
+    ),
     "both have three rounds, but not the same": (
         sweep(timed(FASTER[:3]), timed(ALIKE[:3], [2, 3, 4])),
         *("too_few_rounds", "fewer than 3 of its rounds were measured together with the baseline's", APART),
