@@ -192,9 +192,9 @@ def test_a_tracker_that_is_killed_while_it_sends(
 
 def test_two_that_send_one_sweep_at_once(server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     both = [start_sync(tmp_path, folder, server.url) for _ in range(2)]
-    for process in both:
-        _, err = process.communicate(timeout=200)
-        assert (process.returncode, err) == (0, "")
+    said = [process.communicate(timeout=200)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert all(not err or err.startswith("waiting for ") for err in said)  # on a busy machine it takes that long
     assert_whole(server.url, folder)
 
 
