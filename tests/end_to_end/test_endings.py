@@ -42,6 +42,21 @@ def busy():
     while True:
         pass
 
+def ignore_signals():
+    for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(600)
+
+def leave_processes():
+    subprocess.Popen(["sleep", "600"])
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+        os._exit(0)
+
 def put_a_file_in_place_of_artifacts():
     (sweep() / "artifacts").write_text("")
 
@@ -60,7 +75,10 @@ HARMS = {
     "a file": put_a_file_in_place_of_artifacts,
     "descriptors": lambda: os.closerange(3, 256),
     "directory": lambda: os.chdir("/"),
+    "parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
     "group": lambda: os.killpg(os.getpgid(0), signal.SIGKILL),
+    "signals": ignore_signals,
+    "children": leave_processes,
 }
 
 def model(harm):
@@ -78,7 +96,10 @@ HARMS = {
     "a file": ("ok", None),
     "descriptors": ("ok", None),
     "directory": ("ok", None),
+    "parent": ("lost", "its fork server process was killed by SIGKILL (signal 9)"),
     "group": ("crashed", "killed by SIGKILL (signal 9)"),
+    "signals": ("timeout", "took longer than limits.timeout_s=4"),
+    "children": ("ok", None),
 }
 """What the code of a model does to its process, its sweep and its machine, and what its row then says."""
 CHANGED = {
@@ -102,7 +123,7 @@ def test_what_the_code_of_one_model_does_hurts_no_other(sweeprof: Command) -> No
     ran = sweeprof(
         *(*FAKE, "protocol=quick", "metrics=latency"),
         *("model.fake._target_=harmful.model", "~model.fake.step_s", f"+model.fake.harm={','.join(HARMS)}"),
-        "compare.baseline={}",
+        *("limits.timeout_s=4", "compare.baseline={}"),
     )
     assert ran.code == 2
     assert "Traceback" not in ran.out + ran.err
