@@ -21,7 +21,7 @@ from torch import nn
 SOURCE = Path(__file__).with_suffix(".cpp")
 BUILD = Path(__file__).parents[2] / "build" / "simulated_device"
 NAME = "simulated"
-COPY_S = 0.05
+COPY_S = 0.02
 
 
 def library() -> Path:
@@ -131,7 +131,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
     from sweeprof.doctor import kernel_times
     from sweeprof.profiling import conformance
 
-    protocol = sweeprof.Protocol(min_s=0.02, warmup_s=0.0)
+    protocol = sweeprof.Protocol(min_s=0.02, warmup_s=0.0, min_samples=3)
     x = torch.ones(128, 128)
     profiler = sweeprof.Profiler(Net().to(NAME), inputs=x, protocol=protocol, progress=False)
     device.set_copy_seconds(COPY_S)

@@ -91,7 +91,7 @@ def test_the_first_training_step_has_no_gradients_from_before() -> None:
     assert seen.step_peaks_bytes[0] < seen.step_peaks_bytes[1] == seen.step_peaks_bytes[2] == seen.peak_bytes
 
 
-@pytest.mark.parametrize("optimizer", [None, "sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", [None, "adamw"])
 def test_the_shares_of_the_peak_sum_up(optimizer: str | None) -> None:
     seen = seen_of(nn.TransformerEncoderLayer(WIDTH, 4, 128, batch_first=True), optimizer)
     assert sum(layer.at_peak_bytes for layer in seen.by_layer) == seen.peak_bytes > 0
@@ -140,15 +140,15 @@ def checkpointed() -> Any:
             x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
         return model.head(x)
 
-    body = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4)))
+    body = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(2)))
     return Applied(forward, body=body, head=nn.Linear(WIDTH, WIDTH))
 
 
 def test_what_a_checkpoint_computes_anew_stays_with_its_modules() -> None:
     layers = by_path(seen_of(checkpointed(), "none"))
-    assert set(layers) == {OUTSIDE, ROOT, "head", *(f"body.{i}{leaf}" for i in range(4) for leaf in ("", ".0", ".1"))}
+    assert set(layers) == {OUTSIDE, ROOT, "head", *(f"body.{i}{leaf}" for i in range(2) for leaf in ("", ".0", ".1"))}
     forward = {path: layer.allocated_bytes for path, layer in by_path(seen_of(checkpointed())).items()}
-    for block in range(4):
+    for block in range(2):
         path = f"body.{block}.1"  # its output, once more, and a gradient of its size
         assert forward[path] == SIZE
         assert layers[path].allocated_bytes == 3 * SIZE

@@ -175,7 +175,7 @@ def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward() ->
 
 def test_inference_is_timed_without_a_backward_and_gives_no_reason_for_that() -> None:
     model = Sleeper()
-    times = timed(nn.Sequential(linear(), model), protocol=SLEEPY)
+    times = timed(nn.Sequential(linear(), model))
     assert times.mode == "inference"
     assert times.backward is None
     assert times.backward_covered is None
@@ -247,7 +247,7 @@ def test_warming_up_lasts_as_long_as_the_protocol_says() -> None:
 def test_a_layer_that_is_used_again_has_its_calls_apart_and_its_parent_their_sum() -> None:
     calls = lambda model, x: model.last(model.sleeper(model.sleeper(model.last(x))))  # noqa: E731
     model: Any = Applied(calls, sleeper=Sleeper(0.01, 0.02), last=linear())
-    rows, naps = rows_of(model, mode="training", protocol=SLEEPY), model.sleeper.naps
+    rows, naps = rows_of(model, mode="training"), model.sleeper.naps
     for row in (rows["sleeper"], rows["sleeper:1"]):
         assert_slept(row.forward_s, naps.forward)
         assert_slept(row.backward_s, naps.backward)
@@ -255,17 +255,17 @@ def test_a_layer_that_is_used_again_has_its_calls_apart_and_its_parent_their_sum
     assert_slept(rows[ROOT].backward_s, naps.backward, 2)
 
 
-def shares() -> Any:
+def shares(forward_s: float, backward_s: float) -> Any:
     """One module under three parents; the root, which calls it too, is registered last."""
-    shared = nn.Sequential(linear(), Sleeper(0.01, 0.02))
+    shared = nn.Sequential(linear(), Sleeper(forward_s, backward_s))
     left, right = (Applied(lambda holder, x: holder.shared(x), shared=shared) for _ in range(2))
     return Applied(lambda model, x: model.left(x) + model.right(model.own(x)), left=left, right=right, own=shared)
 
 
 def test_a_module_of_several_parents_has_a_row_under_the_one_that_called_it() -> None:
-    model = shares()
+    model = shares(0.01, 0.02)
     naps = model.own[1].naps
-    rows = rows_of(model, mode="training", protocol=SLEEPY)
+    rows = rows_of(model, mode="training")
     for path in ("left.shared.1", "right.shared.1", "own.1", "left", "right"):
         assert_slept(rows[path].forward_s, naps.forward)
         assert_slept(rows[path].backward_s, naps.backward)
@@ -284,7 +284,7 @@ def test_a_container_that_is_not_called_has_what_is_below_it() -> None:
     one, two, direct = (Sleeper(0.005, 0.01, naps) for _ in range(3))
     several, named = nn.ModuleList([one, nn.Sequential(two)]), nn.ModuleDict({"direct": direct, "unused": linear()})
     model = Applied(forward, several=several, named=named, first=linear())
-    rows = rows_of(model, mode="training", protocol=SLEEPY)
+    rows = rows_of(model, mode="training")
     assert rows["several"].call == rows["named"].call == -1
     assert_slept(rows["several"].forward_s, naps.forward, 2)
     assert_slept(rows["several"].backward_s, naps.backward, 2)
@@ -296,7 +296,7 @@ def test_a_container_that_is_not_called_has_what_is_below_it() -> None:
 
 def test_a_caller_who_steps_a_part_of_the_model_times_that_part() -> None:
     model = nn.Sequential(linear(), Sleeper(0.01, 0))
-    times = timed(model, forward=lambda whole, x: whole[1](x), protocol=SLEEPY)
+    times = timed(model, forward=lambda whole, x: whole[1](x))
     assert [(call.path, call.parent) for call in times.calls] == [(OUTSIDE, None), ("1", None)]
 
 
@@ -345,7 +345,7 @@ def test_the_backward_is_attributed_also_where_the_inputs_need_no_gradient() -> 
 def test_what_adds_to_a_gradient_belongs_to_the_layer_that_used_the_parameter() -> None:
     model = nn.Sequential(linear(), linear(), linear())
     model[1].weight.register_post_accumulate_grad_hook(lambda _: time.sleep(0.02))  # type: ignore[operator]
-    found = seconds_of(timed(model, mode="training", protocol=SLEEPY))
+    found = seconds_of(timed(model, mode="training"))
     slow = {key for key, seconds in found.items() if (seconds.backward_self or 0) >= 0.02}
     assert slow == {("1", 0)}
 
@@ -439,7 +439,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, set[str]]] = {
     "reentrant": (lambda: checkpointed(True), X, set()),
     "not reentrant": (lambda: checkpointed(False), X, set()),
     "function": (lambda: nn.Sequential(linear(), Sleeper(0, 0)), X, set()),
-    "shared": (shares, X, set()),
+    "shared": (lambda: shares(0, 0), X, set()),
 }
 """How each is made, what it is called with, and the layers that have no backward."""
 
@@ -508,7 +508,7 @@ def checkpointed_naps(reentrant: bool) -> Any:
 def check_naps(reentrant: bool) -> None:
     """A layer's backward has the nap in its forward once more, and no other layer has any of its naps."""
     model = checkpointed_naps(reentrant)
-    found = seconds_of(timed(model, mode="training", protocol=SLEEPY))
+    found = seconds_of(timed(model, mode="training"))
     naps = model.slow.naps
     again = naps.forward[1::2]
     assert_slept(found["slow", 0].forward_self, naps.forward[::2])
@@ -547,7 +547,7 @@ def test_a_layer_within_a_scripted_one_is_part_of_what_called_it() -> None:
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(nn.Sequential(linear(), nn.ReLU()))
     sleeper = Sleeper(0.01, 0.01)
-    times = timed(nn.Sequential(linear(), scripted, sleeper), mode="training", protocol=SLEEPY)
+    times = timed(nn.Sequential(linear(), scripted, sleeper), mode="training")
     assert [call.path for call in times.calls] == [OUTSIDE, ROOT, "0", "2"]
     assert_slept(seconds_of(times)["2", 0].backward, sleeper.naps.backward)
     with pytest.raises(Unsupported, match="scripted"):
