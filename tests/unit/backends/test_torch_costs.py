@@ -98,10 +98,11 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     "nothing added to a product": (lambda x: x.addmm(x, x, beta=0), [(4, 4)], 64, 128, 112),
     "list in place": (lambda x: torch._foreach_mul_([x.clone(), x[0].clone()], 2.0), [MATRIX], 0, 16, 16),
     # without a rule: one operation per element; torch tags only what returns as elementwise
+    "copysign in place": (lambda x, y: x.copysign_(y), [MATRIX] * 2, 0, 12, 12),
     "copysign with out": (lambda x, y: torch.ops.aten.copysign.out(x, y, out=torch.empty_like(x)), [MATRIX] * 2, 0, 12, 12),
     # types of numbers
     "integers": (of_integers, [TensorSpec((4, 4), "int64")], 0, 0, 0),
-    "shifted integers": (lambda x: x << 1, [WHOLE], 0, 0, 0),
+    "shifted integers with out": (lambda x: torch.ops.aten.__lshift__.Scalar_out(x, 1, out=torch.empty_like(x)), [WHOLE], 0, 0, 0),
     "product of integers": (torch.mm, [WHOLE, TensorSpec((4, 5), "int64")], 60, 0, 105),
     "complex sub": (torch.sub, [COMPLEX] * 2, 0, 24, 24),
     "complex mul": (torch.mul, [COMPLEX] * 2, 0, 72, 72),
