@@ -493,11 +493,6 @@ def test_without_values_it_is_listed_and_the_rest_is_counted(function: Any, name
     assert found["params/total"].value == 16
 
 
-def test_an_exported_branch() -> None:
-    exported = torch.export.export(weighted(branch).eval(), (torch.ones(4, 4),)).module()
-    assert counted(exported, torch.ones(4, 4), complete=False).macs == 2 * 64
-
-
 # Attention
 
 

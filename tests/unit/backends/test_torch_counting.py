@@ -347,13 +347,6 @@ def test_a_layer_that_was_added_meanwhile_is_put_back_like_the_others() -> None:
     assert len(model) == 1
 
 
-def test_counting_again_gives_the_same_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    model = LeNet5().eval()
-    assert counted(model, (1, 1, 32, 32)) == counted(model, (1, 1, 32, 32))
-    captured = capsys.readouterr()
-    assert captured.out == captured.err == ""
-
-
 def test_a_count_within_a_count() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         inner.append(counted(nn.Linear(4, 4, bias=False), (1, 4)).macs)
