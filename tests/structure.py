@@ -5,16 +5,12 @@ Computed from the source below ``sweeprof/``:
 * *code lines*: lines with a token, without comments, blank lines, docstrings and other strings that stand alone;
 * *branches per code line*: ``if``, ``for``, ``while``, conditional expressions, ``except`` handlers, ``case`` blocks, the ``for``
   and ``if`` clauses of comprehensions, and every ``and`` and ``or``;
-* *comprehensions*, *conditional expressions* and *Any* per 1,000 lines: per 1,000 code lines, generator expressions included;
+* *comprehensions* and *conditional expressions* per 1,000 lines: per 1,000 code lines, generator expressions included;
 * *lines of imports, percent*: of the code lines;
 * *private functions*: functions at the top of a file whose name begins with an underscore, and those whose name the file uses once;
 * *protocols with one implementation*: classes that derive from ``Protocol`` and have all their methods in at most one other class;
-* *import cycles*: groups of two or more packages (or modules) that import each other, directly or through others, by imports at
-  the top of a file and within functions, but not below ``if TYPE_CHECKING``. A package is what lies directly in ``sweeprof/``;
-* *pairs of packages*: two packages that import each other directly;
-* *type names defined twice*: names of classes, and of aliases such as ``Shape = tuple[int, ...]``, that several files define;
-* *files of the largest import cycle*: of the modules;
-* *docstrings that begin with What or Whether*: of modules, classes and functions whose own name does not begin with an underscore.
+* *files of the largest import cycle*: modules that import each other, directly or through others, by imports at the top of a file
+  and within functions, but not below ``if TYPE_CHECKING``.
 
 Counted while the program runs, by ``sys.setprofile`` in every process:
 
@@ -24,8 +20,7 @@ Counted while the program runs, by ``sys.setprofile`` in every process:
 
 The last figures are those of ``tests/``.
 
-The sweep measures two batch sizes with the fake backend, and sends nothing to a tracker. The call is the second
-``sweeprof.profile(torch.nn.Linear(8, 8), torch.zeros(1, 8))`` of a process.
+The sweep measures two batch sizes with the fake backend, and sends nothing to a tracker.
 """
 
 from __future__ import annotations
@@ -33,19 +28,16 @@ from __future__ import annotations
 import ast
 import io
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import tokenize
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
 
 PACKAGE = "sweeprof"
-DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 BRANCHES = (
     ast.If | ast.For | ast.AsyncFor | ast.While | ast.IfExp | ast.ExceptHandler | ast.match_case | ast.comprehension
@@ -63,22 +55,14 @@ class Figures:
     branches_per_code_line: float
     comprehensions_per_1000_lines: float
     conditional_expressions_per_1000_lines: float
-    any_per_1000_lines: float
     lines_of_imports_percent: float
     private_functions: int
     private_functions_used_once: int
     protocols: int
     protocols_with_one_implementation: int
-    import_cycles_of_packages: int
-    pairs_of_packages_in_both_directions: int
-    import_cycles_of_modules: int
     files_of_the_largest_import_cycle: int
-    type_names_defined_twice: int
-    docstrings_what_or_whether: int
     files_entered_by_sweep: int
     switches_of_sweep: int
-    files_entered_by_second_profile: int
-    switches_of_second_profile: int
     test_files: int
     test_code_lines: int
 
@@ -135,11 +119,6 @@ def uses(source: Source, kinds: type[ast.AST] | UnionType) -> int:
     return sum(isinstance(node, kinds) for node in ast.walk(source.tree))
 
 
-def uses_of_any(source: Source) -> int:
-    """Return how often the name ``Any`` is used; its import does not count."""
-    return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(source.tree))
-
-
 def lines_of_imports(source: Source) -> int:
     """Return the number of lines that import statements take."""
     lines: set[int] = set()
@@ -178,37 +157,6 @@ def protocols(sources: list[Source]) -> dict[str, int]:
     return {name: sum(own >= wanted for own in methods.values()) for name, wanted in asked.items() if wanted}
 
 
-def docstrings_what_or_whether(source: Source) -> list[str]:
-    """Return the places of docstrings that begin with What or Whether."""
-    places = []
-    for node in ast.walk(source.tree):
-        if not isinstance(node, DOCUMENTED) or getattr(node, "name", "").startswith("_"):
-            continue
-        if re.match(r"(What|Whether)\b", ast.get_docstring(node) or ""):
-            places.append(f"{source.path}:{getattr(node, 'lineno', 1)}")
-    return places
-
-
-def type_names(source: Source) -> set[str]:
-    """Return the names of classes and of type aliases (CamelCase names that are assigned at the top of the file)."""
-    names = {node.name for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)}
-    for node in source.tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name[0].isupper() and not name.isupper():
-                names.add(name)
-    return names
-
-
-def names_defined_twice(sources: list[Source]) -> dict[str, list[Path]]:
-    """Return the files of every type name that more than one file defines."""
-    files: dict[str, list[Path]] = defaultdict(list)
-    for source in sources:
-        for name in type_names(source):
-            files[name].append(source.path)
-    return {name: paths for name, paths in sorted(files.items()) if len(paths) > 1}
-
-
 def imported_modules(source: Source, modules: set[str]) -> Iterator[str]:
     """Yield the modules of the package that the file imports when it runs."""
     ignored: set[ast.AST] = set()
@@ -239,23 +187,8 @@ def import_graph(sources: list[Source]) -> dict[str, set[str]]:
     }
 
 
-def package_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Return the graph of the packages directly in ``sweeprof/``; a file there is a package of its own.
-
-    Modules called ``__main__`` are left out: they start the command for ``python -m PACKAGE``, and nothing imports them.
-    """
-    packages: dict[str, set[str]] = defaultdict(set)
-    for module, imported in graph.items():
-        if module.endswith(".__main__"):
-            continue
-        package = ".".join(module.split(".")[:2])
-        packages[package].update(".".join(name.split(".")[:2]) for name in imported)
-        packages[package].discard(package)
-    return packages
-
-
-def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Return the groups of nodes that reach each other."""
+def largest_cycle(graph: dict[str, set[str]]) -> int:
+    """Return the size of the largest group of modules that reach each other."""
     reachable: dict[str, set[str]] = {}
     for node, neighbours in graph.items():
         seen: set[str] = set()
@@ -266,80 +199,49 @@ def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
                 seen.add(neighbour)
                 waiting += graph.get(neighbour, ())
         reachable[node] = seen
-    groups: list[set[str]] = []
-    for node in sorted(graph):
-        if node in reachable[node] and not any(node in group for group in groups):
-            groups.append({other for other in reachable[node] if node in reachable.get(other, ())})
-    return groups
-
-
-def mutual_pairs(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """Return the pairs of nodes with an edge in both directions."""
-    return [(node, other) for node in sorted(graph) for other in graph[node] if node < other and node in graph[other]]
+    return max(sum(node in reachable[other] for other in found if other in graph) for node, found in reachable.items())
 
 
 TRACER = """
 import os, sys, threading
 
-root, out = os.environ.get("STRUCTURE_ROOT"), os.environ.get("STRUCTURE_OUT")
+root = os.environ["STRUCTURE_ROOT"]
+sink = os.open(os.environ["STRUCTURE_OUT"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 seen = set()
 
-def start():
-    sink = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def record(frame, event, argument):
+    file = frame.f_code.co_filename
+    if event != "call" or not file.startswith(root) or frame.f_code.co_name == "<module>":
+        return
+    caller = frame.f_back
+    while caller is not None and not caller.f_code.co_filename.startswith(root):
+        caller = caller.f_back
+    pair = ("" if caller is None else caller.f_code.co_filename, file)
+    if pair not in seen:
+        seen.add(pair)
+        os.write(sink, (chr(9).join(pair) + chr(10)).encode())
 
-    def record(frame, event, argument):
-        if event != "call":
-            return
-        file = frame.f_code.co_filename
-        if not file.startswith(root) or frame.f_code.co_name == "<module>":
-            return
-        caller = frame.f_back
-        while caller is not None and not caller.f_code.co_filename.startswith(root):
-            caller = caller.f_back
-        pair = ("" if caller is None else caller.f_code.co_filename, file)
-        if pair not in seen:
-            seen.add(pair)
-            os.write(sink, (chr(9).join(pair) + chr(10)).encode())
-
-    threading.setprofile(record)
-    sys.setprofile(record)
-
-def stop():
-    sys.setprofile(None)
-    threading.setprofile(None)
+threading.setprofile(record)
+sys.setprofile(record)
 """
 """Writes each pair of caller and called file as soon as it occurs, so that a process that is killed counts as well."""
-
-SECOND_PROFILE = """
-import torch, sweeprof, structure_tracer
-
-for call in range(2):
-    if call == 1:
-        structure_tracer.start()
-    sweeprof.profile(torch.nn.Linear(8, 8), torch.zeros(1, 8))
-structure_tracer.stop()
-"""
 
 SWEEP = ("backend=fake", "model=fake", "dataset=synthetic", "tracking=none", "batch_size=1,2")
 
 
-def files_and_switches(checkout: Path, arguments: list[str], from_the_start: bool) -> tuple[int, int]:
-    """Return the files entered and the switches between files of one Python command."""
+def files_and_switches(checkout: Path) -> tuple[int, int]:
+    """Return the files entered and the switches between files of the sweep."""
     with tempfile.TemporaryDirectory() as folder:
-        tracer = Path(folder, "tracer")
-        tracer.mkdir()
-        (tracer / "structure_tracer.py").write_text(TRACER, encoding="utf-8")
-        if from_the_start:
-            start = "import structure_tracer\nif structure_tracer.out:\n    structure_tracer.start()\n"
-            (tracer / "sitecustomize.py").write_text(start, encoding="utf-8")
+        Path(folder, "tracer").mkdir()
+        Path(folder, "tracer", "sitecustomize.py").write_text(TRACER, encoding="utf-8")
         out = Path(folder, "pairs.tsv")
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join((str(tracer), str(checkout))),
+            "PYTHONPATH": os.pathsep.join((str(Path(folder, "tracer")), str(checkout))),
             "PYTHONDONTWRITEBYTECODE": "1",
             "STRUCTURE_ROOT": f"{checkout / PACKAGE}{os.sep}",
             "STRUCTURE_OUT": str(out),
         }
-        command = [sys.executable, *arguments]
+        command = [sys.executable, "-m", PACKAGE, *SWEEP]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} failed in {checkout}:\n{done.stdout}{done.stderr}")
@@ -352,56 +254,30 @@ def measure(checkout: Path) -> Figures:
     """Return the figures of one checkout."""
     sources = read_sources(checkout)
     lines = sum(map(code_lines, sources))
-    graph = import_graph(sources)
     functions = [private_functions(source) for source in sources]
     implementations = protocols(sources)
     tests = read_sources(checkout, "tests")
-    sweep = files_and_switches(checkout, ["-m", PACKAGE, *SWEEP], from_the_start=True)
-    call = files_and_switches(checkout, ["-c", SECOND_PROFILE], from_the_start=False)
     return Figures(
         len(sources),
         lines,
         round(sum(map(branches, sources)) / lines, 3),
         round(1000 * sum(uses(source, COMPREHENSIONS) for source in sources) / lines, 1),
         round(1000 * sum(uses(source, ast.IfExp) for source in sources) / lines, 1),
-        round(1000 * sum(map(uses_of_any, sources)) / lines, 1),
         round(100 * sum(map(lines_of_imports, sources)) / lines, 1),
         sum(map(len, functions)),
         sum(count == 1 for names in functions for count in names.values()),
         len(implementations),
         sum(count <= 1 for count in implementations.values()),
-        len(cycles(package_graph(graph))),
-        len(mutual_pairs(package_graph(graph))),
-        len(cycles(graph)),
-        max(map(len, cycles(graph)), default=0),
-        len(names_defined_twice(sources)),
-        sum(len(docstrings_what_or_whether(source)) for source in sources),
-        *sweep,
-        *call,
+        largest_cycle(import_graph(sources)),
+        *files_and_switches(checkout),
         len(tests),
         sum(map(code_lines, tests)),
     )
 
 
-def details(checkout: Path) -> Iterator[str]:
-    """Yield what is behind the figures: the members of cycles, the names and files, the docstrings."""
-    sources = read_sources(checkout)
-    graph = import_graph(sources)
-    for kind, one_graph in (("packages", package_graph(graph)), ("modules", graph)):
-        for group in cycles(one_graph):
-            yield f"cycle of {kind}: {', '.join(sorted(group))}"
-    for pair in mutual_pairs(package_graph(graph)):
-        yield f"packages that import each other: {', '.join(pair)}"
-    for name, paths in names_defined_twice(sources).items():
-        yield f"defined {len(paths)} times: {name}: {', '.join(str(path.relative_to(checkout)) for path in paths)}"
-    for source in sources:
-        yield from (f"What or Whether: {place}" for place in docstrings_what_or_whether(source))
-
-
 def main(arguments: list[str]) -> None:
-    """Print one column per checkout, and with ``--details`` what to change in each."""
-    checkouts = [Path(name).resolve() for name in arguments if name != "--details"]
-    checkouts = checkouts or [Path(__file__).resolve().parents[1]]
+    """Print one column per checkout."""
+    checkouts = [Path(name).resolve() for name in arguments] or [Path(__file__).resolve().parents[1]]
     for checkout in checkouts:
         if not (checkout / PACKAGE).is_dir():
             raise SystemExit(f"{checkout}: no folder {PACKAGE}/")
@@ -410,9 +286,6 @@ def main(arguments: list[str]) -> None:
     for row in fields(Figures):
         label = row.name.replace("_", " ")
         print(f"{label:38}{''.join(f'{getattr(column, row.name):>12}' for column in columns)}")
-    if "--details" in arguments:
-        for checkout in checkouts:
-            print("", checkout, *details(checkout), sep="\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from published.models import timm_models, torchvision_models
 from torch import nn
 from torch.nn import functional
 
-from support.peer_models import ResNet18C100
+from support.peer_models import Block, ResNet18C100
 from sweeprof.zoo.digits_resnet import torch_model as digits_resnet
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 from sweeprof.zoo.mlp import torch_model as mlp
@@ -50,84 +50,19 @@ def counted_models() -> tuple[Made, ...]:
     )
 
 
-class SmallViT(nn.Module):
-    """Patches of 8 × 8, four encoder layers of width 128."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, 128, 8, 8)
-        layer = nn.TransformerEncoderLayer(128, 4, 4 * 128, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
-        self.head = nn.Linear(128, 100)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        tokens = self.patches(x).flatten(2).transpose(1, 2)
-        logits: torch.Tensor = self.head(self.encoder(tokens).mean(1))
-        return logits
-
-
-DIGITS = (64, 1, 32, 32)
-TIMED = (
-    Made("lenet5", lenet5, DIGITS),
-    Made("mlp", mlp, DIGITS),
-    Made("digits_resnet", digits_resnet, DIGITS),
-    Made("resnet18", ResNet18C100, (1, 3, 32, 32)),
-    Made("vit", SmallViT, (1, 3, 64, 64)),
-)
-
-
 # Models whose layers are timed: large layers, many of them, and layers so small that probes hurt most
 
 
-@dataclass(frozen=True)
-class Layered:
-    """A model, the shape of its input, and how many steps make a turn."""
-
-    name: str
-    make: Callable[[bool], nn.Module]
-    """Told whether activations and additions may work in place."""
-    shape: tuple[int, ...]
-    params: int
-    """As published, for those that are somebody's."""
-    steps: int
-
-
-class Residual(nn.Module):
-    """ResNet's basic block."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int, in_place: bool) -> None:
-        super().__init__()
-        self.in_place = in_place
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.relu = nn.ReLU(inplace=in_place)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.downsample = None
-        if stride != 1:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        identity = x if self.downsample is None else self.downsample(x)
-        x = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        if self.in_place:
-            x += identity
-        else:
-            x = x + identity
-        out: torch.Tensor = self.relu(x)
-        return out
-
-
-def resnet18(in_place: bool) -> nn.Module:
-    """ResNet-18 for images of 224 × 224, layer for layer as torchvision has it."""
+def resnet18() -> nn.Module:
+    """ResNet-18 for images of 224 × 224, layer for layer as torchvision has it, but for additions in place, which hooks forbid."""
     blocks = []
     for inputs, outputs in pairwise((64, 64, 128, 256, 512)):
-        blocks.append(Residual(inputs, outputs, 1 if inputs == outputs else 2, in_place))
-        blocks.append(Residual(outputs, outputs, 1, in_place))
+        blocks.append(Block(inputs, outputs, 1 if inputs == outputs else 2, module_relu=True))
+        blocks.append(Block(outputs, outputs, 1, module_relu=True))
     return nn.Sequential(
         nn.Conv2d(3, 64, 7, 2, 3, bias=False),
         nn.BatchNorm2d(64),
-        nn.ReLU(inplace=in_place),
+        nn.ReLU(),
         nn.MaxPool2d(3, 2, 1),
         *blocks,
         nn.AdaptiveAvgPool2d(1),
@@ -188,13 +123,26 @@ class TinyViT(nn.Module):
         return out
 
 
-def narrow(in_place: bool) -> nn.Module:
-    layers = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.ReLU(inplace=in_place))]
+def narrow() -> nn.Module:
+    layers: list[nn.Module] = []
+    for _ in range(8):
+        layers += [nn.Linear(256, 256), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
 LAYERED = (
-    Layered("resnet18", resnet18, (1, 3, 224, 224), 11_689_512, 10),
-    Layered("vit_tiny", lambda in_place: TinyViT(), (1, 3, 224, 224), 5_717_416, 10),
-    Layered("mlp 8 × 256", narrow, (8, 256), 8 * 257 * 256, 150),
+    (Made("resnet18", resnet18, (1, 3, 224, 224)), 10),
+    (Made("vit_tiny", TinyViT, (1, 3, 224, 224)), 10),
+    (Made("mlp 8 × 256", narrow, (8, 256)), 150),
+)
+"""Each with the steps that make a turn."""
+
+
+DIGITS = (64, 1, 32, 32)
+TIMED = (
+    Made("lenet5", lenet5, DIGITS),
+    Made("mlp", mlp, DIGITS),
+    Made("digits_resnet", digits_resnet, DIGITS),
+    Made("resnet18", ResNet18C100, (1, 3, 32, 32)),
+    Made("vit", TinyViT, (1, 3, 224, 224)),
 )

@@ -11,7 +11,6 @@ import math
 import os
 import statistics
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,7 @@ from benchmarks.measured import swept
 
 from support.plans import read_records
 from sweeprof.results.compared_rows import Comparison, Row
-from sweeprof.results.differences import Cell
-from sweeprof.results.statistics import rounds_to_settle
+from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.verdicts import compare_cell
 
 PAIRS = int(os.environ.get("VERDICT_PAIRS", "40"))
@@ -53,63 +51,32 @@ def candidates(comparison: Comparison) -> list[tuple[Row, Cell]]:
     return [(row, row.cells[METRIC]) for row in comparison.rows if not row.is_baseline]
 
 
-def equal_pairs(folder: Path, interleave: str) -> list[Comparison]:
-    """A sweep per model: two names for each of so many batch sizes."""
-    sizes = ",".join(map(str, range(1, math.ceil(PAIRS / len(MODELS)) + 1)))
-    names = ("model.torch.name=a,b", "compare.baseline={model.torch.name: a}", f"batch_size={sizes}")
-    protocol = ("protocol=default", f"protocol.interleave={interleave}")
-    return [
-        compared(folder / model, f"model.torch._target_=support.nets.{model}_named", *names, *protocol)
-        for model in MODELS
-    ]
-
-
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("interleave", ["rounds", "samples"])
 def test_equal_sides_are_seldom_called_changed(tmp_path: Path, interleave: str) -> None:
-    """The same combination under two names, protocol=default."""
-    comparisons = equal_pairs(tmp_path, interleave)
-    cells = [cell for comparison in comparisons for _, cell in candidates(comparison)]
+    """The same combination under two names, for so many batch sizes of two models; protocol=default."""
+    sizes = ",".join(map(str, range(1, math.ceil(PAIRS / len(MODELS)) + 1)))
+    names = ("model.torch.name=a,b", "compare.baseline={model.torch.name: a}", f"batch_size={sizes}")
+    protocol = ("protocol=default", f"protocol.interleave={interleave}")
+    cells = []
+    settled = Counter[float]()
+    for model in MODELS:
+        target = f"model.torch._target_=support.nets.{model}_named"
+        comparison = compared(tmp_path / model, target, *names, *protocol)
+        bases = {row.combination_id: row.cells[METRIC].measurement for row in comparison.rows}
+        for row, cell in candidates(comparison):
+            cells.append(cell)
+            for threshold in (0.02, 0.05, 0.10):
+                called = compare_cell(cell.measurement, bases[str(row.baseline_id)], threshold).verdict
+                settled[threshold] += called != "unclear"
     verdicts = Counter(cell.verdict for cell in cells)
     changed = verdicts["better"] + verdicts["worse"]
     print(f"\n{len(cells)} equal pairs, interleave={interleave}: {changed} called changed; {dict(verdicts)}")
-    _print_spread(comparisons)
+    for threshold, count in settled.items():
+        print(f"threshold {threshold:.0%}: five rounds settle {count} of {len(cells)} pairs")
     assert len(cells) >= PAIRS
     assert {cell.used for cell in cells} == {"paired" if interleave == "samples" else "rounds"}
     assert changed <= WRONG_AT_MOST * max(1.0, len(cells) / 40)
-
-
-def _print_spread(comparisons: list[Comparison]) -> None:
-    """The spread between processes, that of the ratios, and what rounds and thresholds it asks for."""
-    measured = [row.cells[METRIC].measurement for comparison in comparisons for row in comparison.rows]
-    between = [statistics.stdev(map(math.log, m.rounds)) for m in measured]
-    print(f"between processes (CV of per-round medians): {_quartiles(between)}")
-    ratios: list[float] = []
-    needed: dict[float, list[int]] = {0.02: [], 0.05: [], 0.10: []}
-    settled: dict[tuple[int, float], int] = {}
-    for comparison in comparisons:
-        bases = {row.combination_id: row.cells[METRIC].measurement for row in comparison.rows}
-        for row, cell in candidates(comparison):
-            base, own = bases[str(row.baseline_id)], cell.measurement
-            sides = list(zip(own.paired or own.rounds, base.rounds, strict=True))
-            ratios.append(statistics.stdev(math.log(a / b) for a, b in sides))
-            for threshold, wanted in needed.items():
-                found = rounds_to_settle([a for a, _ in sides], [b for _, b in sides], threshold)
-                wanted.append(found or 1001)
-                called = compare_cell(own, base, threshold).verdict
-                settled[len(sides), threshold] = settled.get((len(sides), threshold), 0) + (called != "unclear")
-    print(f"of the ratios, paired by round:              {_quartiles(ratios)}")
-    for (rounds, threshold), count in sorted(settled.items()):
-        middle = statistics.median(needed[threshold])
-        print(
-            f"threshold {100 * threshold:3.0f} %: {rounds} rounds settle {count} of {len(ratios)} pairs;"
-            f" the median pair needs {middle:g}"
-        )
-
-
-def _quartiles(values: list[float]) -> str:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return f"median {100 * middle:.1f} %, quartiles {100 * low:.1f} to {100 * high:.1f} %, largest {100 * max(values):.1f} %"
 
 
 @pytest.mark.timeout(LIMIT_S)
@@ -146,48 +113,27 @@ REPEATS = int(os.environ.get("DECIDE_REPEATS", "1"))
 AT_MOST = 1 / 3
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep of the quickstart's combinations."""
-
-    comparison: Comparison
-    timing_s: float
-    """Wall time of all trials of the timing pass."""
-
-    @property
-    def verdicts(self) -> dict[str, str | None]:
-        return {
-            str(sorted(row.axes.items())): row.cells[METRIC].verdict
-            for row in self.comparison.rows
-            if not row.is_baseline
-        }
-
-    @property
-    def rounds(self) -> Counter[int]:
-        return Counter(row.rounds_complete for row in self.comparison.rows)
-
-
-def decided(folder: Path, protocol: str) -> Sweep:
+def decided(folder: Path, protocol: str) -> tuple[dict[str, Verdict | None], float]:
+    """The verdicts of the quickstart's combinations, and the wall time of all trials of the timing pass."""
     ran = swept(folder, "+sweep=quickstart", f"protocol={protocol}", f"metrics.select=[{METRIC}]", "tracking=none")
     output = ran.folder("quickstart")
     records = [record for record in read_records(output / "records") if record.pass_name == "timing"]
-    return Sweep(Comparison.read(output), sum(record.wall_s for record in records))
+    comparison = Comparison.read(output)
+    verdicts = {str(sorted(row.axes.items())): cell.verdict for row, cell in candidates(comparison)}
+    rounds = Counter(row.rounds_complete for row in comparison.rows)
+    print(f"\n{protocol}: rounds {dict(rounds)}; verdicts {dict(Counter(verdicts.values()))}")
+    return verdicts, math.fsum(record.wall_s for record in records)
 
 
 @pytest.mark.timeout(LIMIT_S)
 def test_the_quickstarts_verdicts_in_a_third_of_the_time(tmp_path: Path) -> None:
-    contradictions = 0
     ratios = []
     for repeat in range(REPEATS):
-        decide, default = (decided(tmp_path / f"{protocol}{repeat}", protocol) for protocol in ("decide", "default"))
-        ratios.append(decide.timing_s / default.timing_s)
-        both = {(verdict, default.verdicts[axes]) for axes, verdict in decide.verdicts.items()}
-        contradictions += len(both & {("better", "worse"), ("worse", "better"), ("same", "worse"), ("same", "better")})
-        print(
-            f"\nmeasuring time of decide over default: {ratios[-1]:.2f}; rounds {dict(decide.rounds)}; "
-            f"verdicts {dict(Counter(decide.verdicts.values()))}, of default {dict(Counter(default.verdicts.values()))}"
-        )
-        unclear = [sum(verdict == "unclear" for verdict in sweep.verdicts.values()) for sweep in (decide, default)]
-        assert unclear[0] <= unclear[1] + 1
-    assert contradictions == 0
+        decide, seconds = decided(tmp_path / f"decide{repeat}", "decide")
+        default, of_default = decided(tmp_path / f"default{repeat}", "default")
+        ratios.append(seconds / of_default)
+        print(f"measuring time of decide over default: {ratios[-1]:.2f}")
+        both = {(verdict, default[axes]) for axes, verdict in decide.items()}
+        assert not both & {("better", "worse"), ("worse", "better"), ("same", "worse"), ("same", "better")}
+        assert list(decide.values()).count("unclear") <= list(default.values()).count("unclear") + 1
     assert min(ratios) <= AT_MOST

@@ -214,21 +214,6 @@ def test_the_generated_parts_of_pages_are_current(site: dict[str, Any], monkeypa
         assert path.read_text(encoding="utf-8") == text, "run: python docs/generated.py"
 
 
-def test_the_table_of_metrics_has_every_metric_with_its_definition(site: dict[str, Any]) -> None:
-    rows = [line for line in site["metric_table"]() if line.startswith("| `")]
-    assert {row.split("`")[1] for row in rows} == set(builtin_metrics())
-    for row in rows:
-        name, _unit, _better, definition, passes, _options = re.split(r"(?<!\\)\|", row)[1:-1]
-        assert definition.strip(), f"{name} has no definition"
-        assert passes.strip(), f"{name} reads no pass"
-
-
-def test_the_command_line_has_every_subcommand(site: dict[str, Any]) -> None:
-    text = "\n".join(site["command_line"]())
-    assert re.findall(r"^## sweeprof (\w+)$", text, re.MULTILINE) == list(COMMANDS)
-    assert "sweeprof KEY=VALUE" in text
-
-
 FEATURES = run_path(str(ROOT / "docs" / "feature_table.py"))
 
 

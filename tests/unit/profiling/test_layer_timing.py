@@ -229,12 +229,6 @@ def test_each_call_knows_its_class_its_caller_and_how_many_it_made() -> None:
     ]
 
 
-def test_a_module_that_is_called_again_has_a_call_of_its_own_each_time() -> None:
-    events: list[Event] = [(NET, 0, 0), (A, 0, 0), (LEFT, 0, 2), (A, 0, 2), (LEFT, 0, 7), (LEFT, 0, 7)]
-    step, _ = reader().step(events, 0, 7)
-    assert forward_of(step) == {(OUTSIDE, 0): 0, (ROOT, 0): 0, ("a", 0): 2, ("a", 1): 5}
-
-
 def test_a_module_that_calls_itself_is_within_itself() -> None:
     events: list[Event] = [(A, 0, 0), (A, 0, 1), (LEFT, 0, 5), (LEFT, 0, 7)]
     step, _ = reader().step(events, 0, 7)
@@ -296,16 +290,6 @@ def test_what_took_time_keeps_some_of_it_whatever_the_probes_are_said_to_cost(ro
 
 
 SHARED = [([ROOT], "Net"), (["a"], "A"), (["b"], "B"), (["a.s", "b.s"], "Shared")]
-
-
-def test_a_module_that_several_hold_is_called_what_its_caller_calls_it() -> None:
-    events: list[Event] = [
-        *[(0, 0, 0), (1, 0, 0), (3, 0, 0), (LEFT, 0, 1), (LEFT, 0, 1)],
-        *[(2, 0, 1), (3, 0, 1), (LEFT, 0, 3), (3, 0, 3), (LEFT, 0, 7), (LEFT, 0, 7), (LEFT, 0, 7)],
-    ]
-    step, _ = reader(SHARED).step(events, 0, 7)
-    found = forward_of(step)
-    assert {key: found[key] for key in found if key[0].endswith(".s")} == {("a.s", 0): 1, ("b.s", 0): 2, ("b.s", 1): 4}
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 import sweeprof
-from support.torch_modules import Applied, undisturbed
+from support.torch_modules import undisturbed
 from sweeprof.backends.fake import FakeModel
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.results.layer_times import OUTSIDE
@@ -248,21 +247,6 @@ def test_a_call_that_raises_before_a_backward_is_no_part_of_it() -> None:
     assert seen.backward_s == pytest.approx(slept("backward"), abs=SLACK_S)
     rows = {row.path: row for row in session.layers.rows}
     assert rows["sleepy"].backward_s == pytest.approx(slept("backward"), abs=SLACK_S)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_checkpoint_is_computed_once_more_in_the_backward_of_its_layers(reentrant: bool) -> None:
-    def forward(model: Any, x: torch.Tensor) -> Any:
-        return {"out": checkpoint(model.inner, model.before(x), use_reentrant=reentrant)}
-
-    model = Applied(forward, before=nn.Linear(8, 8), inner=nn.Sequential(Sleepy(), nn.Linear(8, 8)))
-    with sweeprof.session(model) as session:
-        model(torch.ones(4, 8))["out"].sum().backward()
-    times = session.times
-    seconds = {call.path: found for call, found in zip(times.calls, times.seconds, strict=True)}
-    assert seconds["inner.0"].forward == pytest.approx(sleeps["forward"][-2], abs=SLACK_S)
-    assert seconds["inner.0"].backward == pytest.approx(slept("forward") + slept("backward"), abs=SLACK_S)
-    assert (seconds["before"].backward or 0) < SLEEP_S / 2
 
 
 def test_two_backwards_of_one_step_add_up() -> None:

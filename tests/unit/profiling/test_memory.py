@@ -143,9 +143,6 @@ from sweeprof.backends.torch.adapter import TorchBackend as Backend
 def build():
     return nn.Sequential(nn.Linear(64, 16384), nn.ReLU(), nn.Linear(16384, 64))
 
-def wrapped(model):
-    return nn.Sequential(model, nn.ReLU())
-
 def peak_of_its_allocator():
     model, batch = build(), torch.ones(512, 64)
     with torch.no_grad():
@@ -167,9 +164,6 @@ from sweeprof.backends.tensorflow.adapter import TensorflowBackend as Backend
 def build():
     layers = [keras.layers.Dense(65536, activation="relu"), keras.layers.Dense(64)]
     return keras.Sequential([keras.Input((64,)), *layers])
-
-def wrapped(model):
-    return keras.Sequential([keras.Input((64,)), model, keras.layers.ReLU()])
 
 def peak_of_its_allocator():  # by hand: weights, the batch, and the product, whose bias and activation are made in place
     return 4 * (64 * 65536 + 65536 + 65536 * 64 + 64 + 512 * 64 + 512 * 65536)
@@ -228,7 +222,7 @@ from sweeprof.datasets.arrays import Synthetic
 from sweeprof.profiling.session import BuiltSession
 
 kept = functools.cache(build)
-session = BuiltSession(backend=Backend(threads=THREADS), build=lambda: wrapped(kept()), dataset=Synthetic([64]))
+session = BuiltSession(backend=Backend(threads=THREADS), build=lambda: nn.Sequential(kept(), nn.ReLU()), dataset=Synthetic([64]))
 if os.fork() == 0:
     print(json.dumps(session.run("memory").not_added), flush=True)
     os._exit(0)
@@ -237,9 +231,8 @@ os.wait()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", [IN_TORCH, IN_TENSORFLOW], ids=["torch", "tensorflow"])
-def test_so_has_a_builder_that_keeps_a_part_of_its_model(framework: str) -> None:
-    assert str(printed(framework + SHARED)).startswith(KEPT)
+def test_so_has_a_builder_that_keeps_a_part_of_its_model() -> None:
+    assert str(printed(IN_TORCH + SHARED)).startswith(KEPT)
 
 
 MAPPED = f"""

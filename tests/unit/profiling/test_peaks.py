@@ -161,20 +161,6 @@ def test_the_copy_is_as_fast_as_numpys(found: Peaks) -> None:
     assert 0.3 < ratio < 3.5
 
 
-def test_a_slow_product_is_tried_small_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a kind of number is slow, the next size is eight times slower."""
-    sizes: list[int] = []
-
-    def mm(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-        sizes.append(len(left))
-
-    monkeypatch.setattr(torch, "mm", mm)
-    monkeypatch.setattr(adapter, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
-    rate = adapter.product_rate(partial(adapter._product_seconds, CPU, torch.float32))
-    assert sizes == [256, 512]  # 10 ms, then 80 ms; the next would be 640 ms
-    assert rate == pytest.approx(2 * 256**3 / 0.01)
-
-
 def test_the_arrays_are_beyond_the_caches_and_within_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sysconf_names", {"SC_LEVEL3_CACHE_SIZE": 1})
     for cache, size in ((0, 1 << 28), (1 << 25, 1 << 28), (1 << 29, 1 << 29)):

@@ -1728,7 +1728,6 @@ def test_metrics_of_quality_that_are_none(quality: dict[str, object], said: str)
     [
         ({}, ("samples", 3)),
         ({"unit": "tokens"}, ("tokens", 7)),
-        ({"unit": "pixels", "units": 12}, ("pixels", 12)),
         ({"unit": "pixels", "units": lambda inputs: inputs["x"].numel()}, ("pixels", 12)),
     ],
 )

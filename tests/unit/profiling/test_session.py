@@ -65,20 +65,13 @@ def timed(model: FakeModel, slowdown: float = 1.0, **fields: Any) -> Timing:
 
 
 def test_timing() -> None:
-    timing = timed(FakeModel(step_s=[0.25, 0.5], first_step_s=8.0, per_sample_s=0.125), batch_size=2)
+    model = FakeModel(step_s=[0.25, 0.5], first_step_s=8.0, per_sample_s=0.125, compiles=True)
+    timing = timed(model, batch_size=2)
+    assert timing.compiles
     assert timing.first_step_s == 8.25
     assert timing.warmup_steps == 2
     assert timing.samples == (0.75, 0.5, 0.75)
     assert timed(FakeModel(step_s=0.5), slowdown=4.0).samples == (2.0,) * 3
-
-
-def test_timing_of_training_steps() -> None:
-    model = FakeModel(step_s=0.5, first_step_s=8.0, backward_s=2.0, update_s=0.25, compiles=True)
-    timing = timed(model, slowdown=2.0, mode="training")
-    assert timing.first_step_s == 2 * (8.0 + 2.0 + 0.25)
-    assert timing.phases == {"forward": (1.0,) * 3, "backward": (4.0,) * 3, "update": (0.5,) * 3}
-    assert timing.samples == (5.5,) * 3
-    assert timing.compiles
 
 
 def test_timing_of_transfers() -> None:
