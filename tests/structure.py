@@ -8,9 +8,7 @@ Computed from the source below ``sweeprof/``:
 * *comprehensions* and *conditional expressions* per 1,000 lines: per 1,000 code lines, generator expressions included;
 * *lines of imports, percent*: of the code lines;
 * *private functions*: functions at the top of a file whose name begins with an underscore, and those whose name the file uses once;
-* *protocols with one implementation*: classes that derive from ``Protocol`` and have all their methods in at most one other class;
-* *files of the largest import cycle*: modules that import each other, directly or through others, by imports at the top of a file
-  and within functions, but not below ``if TYPE_CHECKING``.
+* *protocols with one implementation*: classes that derive from ``Protocol`` and have all their methods in at most one other class.
 
 Counted while the program runs, by ``sys.setprofile`` in every process:
 
@@ -32,7 +30,6 @@ import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
@@ -60,7 +57,6 @@ class Figures:
     private_functions_used_once: int
     protocols: int
     protocols_with_one_implementation: int
-    files_of_the_largest_import_cycle: int
     files_entered_by_sweep: int
     switches_of_sweep: int
     test_files: int
@@ -157,51 +153,6 @@ def protocols(sources: list[Source]) -> dict[str, int]:
     return {name: sum(own >= wanted for own in methods.values()) for name, wanted in asked.items() if wanted}
 
 
-def imported_modules(source: Source, modules: set[str]) -> Iterator[str]:
-    """Yield the modules of the package that the file imports when it runs."""
-    ignored: set[ast.AST] = set()
-    for node in ast.walk(source.tree):  # a guard comes before what is within it
-        if node in ignored:
-            continue
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            for statement in node.body:
-                ignored.update(ast.walk(statement))
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in modules)
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                if name in modules:
-                    yield name
-                elif node.module in modules:
-                    yield str(node.module)
-
-
-def import_graph(sources: list[Source]) -> dict[str, set[str]]:
-    """Return the modules that each module imports. The package itself is left out: it imports its modules on request."""
-    modules = {source.module for source in sources}
-    return {
-        source.module: set(imported_modules(source, modules)) - {PACKAGE, source.module}
-        for source in sources
-        if source.module != PACKAGE
-    }
-
-
-def largest_cycle(graph: dict[str, set[str]]) -> int:
-    """Return the size of the largest group of modules that reach each other."""
-    reachable: dict[str, set[str]] = {}
-    for node, neighbours in graph.items():
-        seen: set[str] = set()
-        waiting = [*neighbours]
-        while waiting:
-            neighbour = waiting.pop()
-            if neighbour not in seen:
-                seen.add(neighbour)
-                waiting += graph.get(neighbour, ())
-        reachable[node] = seen
-    return max(sum(node in reachable[other] for other in found if other in graph) for node, found in reachable.items())
-
-
 TRACER = """
 import os, sys, threading
 
@@ -268,7 +219,6 @@ def measure(checkout: Path) -> Figures:
         sum(count == 1 for names in functions for count in names.values()),
         len(implementations),
         sum(count <= 1 for count in implementations.values()),
-        largest_cycle(import_graph(sources)),
         *files_and_switches(checkout),
         len(tests),
         sum(map(code_lines, tests)),

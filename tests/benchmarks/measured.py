@@ -55,9 +55,7 @@ def one_thread() -> Iterator[None]:
 def processor_s(run: Callable[[], object]) -> float:
     """Processor time, which other programs disturb less than they do a clock; everything runs in one thread."""
     gc.collect()
-    begin = time.process_time()
-    run()
-    return time.process_time() - begin
+    return lasting(run, time.process_time)
 
 
 def lasting(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 
-import torch
 from published.models import timm_models, torchvision_models
 from torch import nn
-from torch.nn import functional
 
 from support.peer_models import Block, ResNet18C100
 from sweeprof.zoo.digits_resnet import torch_model as digits_resnet
@@ -71,56 +70,10 @@ def resnet18() -> nn.Module:
     )
 
 
-class Attention(nn.Module):
-    """Self-attention; what is between its two layers runs in no module of its own."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.proj = nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, tokens, width = x.shape
-        query, key, value = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = functional.scaled_dot_product_attention(query, key, value)
-        out: torch.Tensor = self.proj(mixed.transpose(1, 2).reshape(batch, tokens, width))
-        return out
-
-
-class Encoder(nn.Module):
-    """A block of a vision transformer."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width)
-        self.attn = Attention(width, heads)
-        self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attn(self.norm1(x))
-        out: torch.Tensor = x + self.mlp(self.norm2(x))
-        return out
-
-
-class TinyViT(nn.Module):
-    """ViT-Ti/16 for images of 224 × 224, as timm's vit_tiny_patch16_224."""
-
-    def __init__(self, width: int = 192, heads: int = 3, depth: int = 12) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, width, 16, 16)
-        self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.position = nn.Parameter(torch.zeros(1, 197, width))
-        self.blocks = nn.Sequential(*(Encoder(width, heads) for _ in range(depth)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, 1000)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.patches(x).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1) + self.position
-        out: torch.Tensor = self.head(self.norm(self.blocks(x))[:, 0])
-        return out
+def vit_tiny() -> nn.Module:
+    """ViT-Ti/16 for images of 224 × 224."""
+    model: nn.Module = import_module("timm").create_model("vit_tiny_patch16_224")
+    return model
 
 
 def narrow() -> nn.Module:
@@ -132,7 +85,7 @@ def narrow() -> nn.Module:
 
 LAYERED = (
     (Made("resnet18", resnet18, (1, 3, 224, 224)), 10),
-    (Made("vit_tiny", TinyViT, (1, 3, 224, 224)), 10),
+    (Made("vit_tiny", vit_tiny, (1, 3, 224, 224)), 10),
     (Made("mlp 8 × 256", narrow, (8, 256)), 150),
 )
 """Each with the steps that make a turn."""
@@ -144,5 +97,5 @@ TIMED = (
     Made("mlp", mlp, DIGITS),
     Made("digits_resnet", digits_resnet, DIGITS),
     Made("resnet18", ResNet18C100, (1, 3, 32, 32)),
-    Made("vit", TinyViT, (1, 3, 224, 224)),
+    Made("vit", vit_tiny, (1, 3, 224, 224)),
 )

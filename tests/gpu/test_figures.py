@@ -44,10 +44,6 @@ def _configured(device: str) -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
-def allowed(device: str) -> float:
-    return APART_ON_CPU if device == "cpu" else APART
-
-
 def wide(device: str) -> tuple[nn.Module, tuple[int, int]]:
     """A model whose products take longer than launching them, and the shape of its inputs."""
     width = 256 if device == "cpu" else 4096
@@ -96,7 +92,7 @@ def test_latency_is_that_of_torchs_timer(device: str) -> None:
                 ours = sampled(step, ONE, WallClock())[0]
                 theirs = timer.timeit(loops).median
             ratios.append(ours / theirs)
-    assert statistics.median(ratios) == pytest.approx(1, abs=allowed(device))
+    assert statistics.median(ratios) == pytest.approx(1, abs=APART_ON_CPU if device == "cpu" else APART)
 
 
 def seconds_by_events(step: Callable[[], object], steps: int = 20) -> float:

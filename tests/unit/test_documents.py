@@ -272,13 +272,6 @@ def check_names_in(code: str) -> None:
         assert set(keywords) <= set(inspect.signature(found).parameters), code
 
 
-def test_links_to_files_outside_of_the_pages_lead_to_their_pages() -> None:
-    site = run_path(str(ROOT / "docs" / "site_pages.py"))
-    assert site["on_page_markdown"]("[a](../SECURITY.md#data)") == "[a](SECURITY.md#data)"
-    assert site["on_page_markdown"]("[a](../../CONTRIBUTING.md)") == "[a](../CONTRIBUTING.md)"
-    assert site["on_page_markdown"]("[a](../README.md)") == "[a](index.md)"
-
-
 # The pages for users of other profilers: our code runs and prints what is written, and needs no more lines
 
 
@@ -388,10 +381,3 @@ def test_metrics_and_names_that_a_page_mentions_exist(page: Path) -> None:
     for owner, kind in (("layers", Layers), ("profiler", sweeprof.Profiler), ("sweeprof", sweeprof)):
         for name in re.findall(rf"\b{owner}\.(\w+)", text.partition("## Where to find the rest")[2]):
             assert hasattr(kind, name), f"{owner}.{name}"
-
-
-def test_every_replaced_tool_has_a_page_in_the_navigation() -> None:
-    tools = ["deeplite-profiler", "flops-profiler", "moduleprofiler", "nnprofiler", "torchinfo"]
-    assert [page.stem for page in PAGES] == tools
-    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert all(f"coming-from/{page.name}" in navigation for page in PAGES)

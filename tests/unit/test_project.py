@@ -68,11 +68,8 @@ def test_the_changelog_begins_with_the_version() -> None:
 PACKAGE = Path(sweeprof.__file__).parent
 
 
-def test_the_configs_are_beside_the_package_in_a_checkout() -> None:
+def test_the_configs_are_beside_the_package_in_a_checkout_and_in_one_that_a_wheel_installs(tmp_path: Path) -> None:
     assert paths.conf_folder() == PACKAGE.parent / "conf"
-
-
-def test_the_configs_are_in_the_package_that_a_wheel_installs(tmp_path: Path) -> None:
     installed = tmp_path / "site-packages" / "sweeprof"
     shutil.copytree(PACKAGE.parent / "conf", installed / "conf")
     shutil.copy(PACKAGE / "paths.py", installed)

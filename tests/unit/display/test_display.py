@@ -217,19 +217,10 @@ def test_a_sweep_without_any_result_shows_the_reasons() -> None:
         assert [row[-1].text for row in table.rows] == [f"{row.status}: {row.reason}" for row in alone]
 
 
-def test_a_comparison_is_read_from_the_folder_of_a_sweep() -> None:
-    folder = ROOT / "tests/golden/reports-v2"
-    found = Comparison.read(folder)
-    assert found == Comparison.read(str(folder / "comparison.json"))
-    assert len(found.rows) == len(json.loads((folder / "comparison.json").read_text())["rows"])
-    with pytest.raises(sweeprof.SweeprofError, match="is not a comparison"):
-        Comparison.read(ROOT / "tests/golden/peers.json")
-    with pytest.raises(sweeprof.UserError, match="has no folder"):
-        _ = found.folder
-
-
 def test_a_very_long_comparison_is_cut() -> None:
     comparison = sample(models=("mlp",))
+    with pytest.raises(sweeprof.UserError, match="has no folder"):
+        _ = comparison.folder
     rows = comparison.rows * (MOST_ROWS // len(comparison.rows) + 2)
     many = Comparison(**{**vars(comparison), "rows": rows})
     _, table = html_of(many).tables

@@ -152,12 +152,6 @@ def test_backends_have_the_versions_of_their_packages() -> None:
     assert "fake" not in found
 
 
-def test_only_launchers_that_are_installed_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "LAUNCHERS", ("hydra-core", "hydra-absent-launcher"))
-    names = [finding.name for finding in doctor.versions()]
-    assert names == ["python", "sweeprof", "hydra-core", "omegaconf", "numpy", "mlflow", "hydra-core"]
-
-
 def test_a_compiled_backend_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.missing("torch", TORCH) is None
     monkeypatch.setenv("PATH", "")

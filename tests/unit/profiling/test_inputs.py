@@ -44,7 +44,6 @@ class Fields(Pair):
         (((1, 8), (1, 4)), (TensorSpec((1, 8)), TensorSpec((1, 4)))),
         (("a", (2, 3)), ("a", TensorSpec((2, 3)))),
         ((True, False), (True, False)),
-        ("a", ("a",)),
         (None, (None,)),
         ([1, 2], (TensorSpec((1, 2)),)),
         ([1.0, 2], ([1.0, 2],)),

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -116,14 +117,9 @@ def test_a_wrong_calibration_is_corrected_by_what_the_probes_added_to_real_steps
 
 def test_layers_that_do_not_add_up_are_measured_again_and_then_marked() -> None:
     """Probes that were calibrated to cost nothing leave 125% of the backward; more repeats cannot change that."""
-    machine, calibrations = Machine(), itertools.count()
-
-    def calibrate() -> ProbeCost:
-        next(calibrations)
-        return ProbeCost()
-
-    times = timed(machine, calibrate)
-    assert next(calibrations) == MOST_ATTEMPTS
+    machine, calibrated = Machine(), Mock(return_value=ProbeCost())
+    times = timed(machine, calibrated)
+    assert calibrated.call_count == MOST_ATTEMPTS
     assert times.repeats - times.warmup == MOST_ATTEMPTS * PROTOCOL.min_samples
     assert machine.steps == 2 * times.repeats
     assert "126% of the backward" in times.warnings[-1].text
@@ -139,14 +135,9 @@ def test_they_are_measured_again_until_they_add_up() -> None:
 
 
 def test_nothing_is_measured_again_beyond_the_longest_time_of_the_protocol() -> None:
-    machine, calibrations = Machine(), itertools.count()
-
-    def calibrate() -> ProbeCost:
-        next(calibrations)
-        return ProbeCost()
-
-    times = timed(machine, calibrate, dataclasses.replace(PROTOCOL, max_s=11 * 250 * US))
-    assert next(calibrations) == 2
+    machine, calibrated = Machine(), Mock(return_value=ProbeCost())
+    times = timed(machine, calibrated, dataclasses.replace(PROTOCOL, max_s=11 * 250 * US))
+    assert calibrated.call_count == 2
     assert machine.now < 13 * 250 * US
     assert times.unmet == ()
     assert times.warnings != ()

@@ -73,6 +73,7 @@ def test_a_system_without_high_water_marks_is_unsupported(tmp_path: Path, monkey
 
 STEPPING = f"""
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets.arrays import Synthetic
@@ -84,21 +85,11 @@ class Backend(FakeBackend):
         return ProcessMemory()
 
     def load(self, build, device, channel_axis):
-        while_loading = touched({3 * SIZE})  # taken while the model is made, and given back
-        del while_loading
+        touched({3 * SIZE})  # taken while the model is made, and given back
         loaded = super().load(build, device, channel_axis)
-        return Loaded(loaded, touched({SIZE}))
-
-class Loaded:
-    def __init__(self, loaded, block):
-        self.loaded, self.block = loaded, block
-
-    def __getattr__(self, name):
-        return getattr(self.loaded, name)
-
-    def stepping(self, batch):
-        from contextlib import nullcontext
-        return nullcontext(lambda: touched({2 * SIZE}) and None)
+        loaded.block = touched({SIZE})
+        loaded.stepping = lambda batch: nullcontext(lambda: touched({2 * SIZE}) and None)
+        return loaded
 
 def touched(size):
     block = bytearray(size)
@@ -117,7 +108,6 @@ def test_the_peak_of_stepping_is_apart_from_that_of_loading() -> None:
     assert seen.rss_stepping_bytes is not None
     assert seen.rss_stepping_bytes - seen.rss_loaded_bytes == pytest.approx(2 * SIZE, abs=SLACK)
     assert seen.rss_loaded_bytes - seen.rss_baseline_bytes == pytest.approx(SIZE, abs=SLACK)
-    assert seen.rss_peak_bytes >= seen.rss_stepping_bytes
     assert seen.rss_peak_bytes - seen.rss_baseline_bytes == pytest.approx(3 * SIZE, abs=2 * SLACK)
     assert seen.added_bytes == pytest.approx(3 * SIZE, abs=SLACK)
     assert seen.not_added is None

@@ -35,7 +35,6 @@ from sweeprof.passes.quality import Quality
 from sweeprof.passes.registry import Pass, exclusive_passes, parameters, passes
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
-from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Protocol
 
 MB = 1 << 20
@@ -45,14 +44,6 @@ def profiler(model: FakeModel | None = None, **fields: Any) -> BuiltSession:
     made = model or FakeModel()
     given: dict[str, Any] = {"backend": FakeBackend(), "dataset": Synthetic((3, 4), samples=10), **fields}
     return BuiltSession(build=lambda: made, **given)
-
-
-def test_analysis() -> None:
-    table = profiler(FakeModel(params=77, classes=5), batch_size=2).run("analysis")
-    assert isinstance(table, LayerTable)
-    assert (table.params, table.params_bytes, table.macs) == (77, 4 * 77, 2 * 3 * 4 * 5)
-    assert table.rows[0].input_shapes == ((2, 3, 4),)
-    assert table.rows[0].output_shapes == ((2, 5),)
 
 
 EXACT = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
@@ -269,16 +260,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def forget() -> None:
     for function in (passes, parameters, exclusive_passes):
         function.cache_clear()
-
-
-def test_a_module_in_the_folder_is_a_pass(folder: Path) -> None:
-    (folder / "further.py").write_text(ONE.format(name="further", order=55, parameter="found"))
-    (folder / "helper.py").write_text("PASS = None\n")
-    names = list(passes())
-    assert names[names.index("peaks") + 1] == "further"
-    assert names[names.index("further") + 1] == "timing"
-    assert parameters()["found"][0].name == "further"
-    assert "further" in exclusive_passes()
 
 
 @pytest.mark.parametrize(

@@ -298,10 +298,8 @@ class ScriptedTraining:
             "backward": Script(backward, self.clock),
             "update": Script(update, self.clock),
         }
-        self.order: list[str] = []
 
     def _run(self, name: str) -> str:
-        self.order.append(name)
         self._phases[name]()
         return "loss"
 
@@ -327,7 +325,6 @@ def test_every_phase_has_its_time() -> None:
     assert timing.phases == {"forward": (1.0,) * 3, "backward": (4.0,) * 3, "update": (0.5,) * 3}
     assert timing.samples == (5.5,) * 3
     assert timing.is_training
-    assert step.order == ["forward", "backward", "update"] * 5
 
 
 @given(
@@ -535,7 +532,6 @@ class Programs:
         self.clock = FakeClock()
         self._seconds = {"forward": forward, "backward": backward, "whole": whole}
         self._first, self._trace = dict.fromkeys(self._seconds, first), trace
-        self.order: list[str] = []
 
     def trace(self) -> None:
         self.clock.advance(self._trace)
@@ -550,7 +546,6 @@ class Programs:
         self._run("whole")
 
     def _run(self, name: str) -> None:
-        self.order.append(name)
         self.clock.advance(self._seconds[name] + self._first.pop(name, 0.0))
 
 
@@ -565,9 +560,6 @@ def test_a_phase_is_what_it_makes_the_program_longer_by() -> None:
     assert (timing.trace_s, timing.first_step_s) == (8.0, 8.0 + 32.0 + 4.0)
     assert timing.samples == (4.0,) * 3
     assert timing.phases == {"forward": (1.0,) * 3, "backward": (2.0,) * 3, "update": (1.0,) * 3}
-    assert step.order[: 1 + 2 + 1 + 3] == ["whole"] * 7
-    turns = ["whole", "forward", "whole", "backward", "whole", "whole"]  # each after a whole step
-    assert step.order[7:] == ["forward", "backward", "whole", *turns * 3]  # once each, unseen, then in turns
     assert Timing.from_dict(json.loads(json.dumps(timing.to_dict()))) == timing
 
 

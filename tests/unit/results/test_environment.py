@@ -26,9 +26,7 @@ from sweeprof.results.environment import (
     between,
     capture,
     governor_warnings,
-    load,
     look,
-    oom_kills,
     warnings_of,
 )
 
@@ -173,17 +171,6 @@ def test_processors_and_memory() -> None:
     assert cpu["architecture"] == platform.machine()
     assert cpu["model"] in Path("/proc/cpuinfo").read_text() or cpu["model"] == platform.processor()
     assert found["memory_bytes"] == psutil.virtual_memory().total
-
-
-def test_load_averages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (1.2345, 0.5, 15.678))  # the real ones change between two readings
-    assert load() == [1.23, 0.5, 15.68]
-    assert capture()["load"] == load()
-
-
-def test_out_of_memory_kills_are_those_of_the_kernel() -> None:
-    lines = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    assert oom_kills() == int(lines.get("oom_kill", 0))
 
 
 def test_the_revision_of_a_repository(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,13 +46,10 @@ def test_meanings(text: str, expected: Any) -> None:
     ("text", "expected"),
     [
         ("lat < 20 ms", True),
-        ("lat <= 0.0125 s", True),
         ("lat > 12.4 ms and lat < 12.6", True),
         ("lat > 1 k", False),
         ("mem < 4 MiB", False),
         ("mem * 2 == 12 MiB", True),
-        ("lat < 20 ms or mem < 4", True),
-        ("pct > 50%", False),
         ("pct > 0.9%", True),
         ("latency + lat < 20 ms", True),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def coverage(n: int, rank: int) -> float:
 
 def test_median_interval_is_the_narrowest_that_covers() -> None:
     for n in range(6, 200):
-        interval = median_interval(range(1, n + 1))
+        interval = median_interval(range(n, 0, -1))
         assert interval is not None
         low, high = interval
         assert low + high == n + 1
@@ -49,24 +48,10 @@ def test_median_interval_is_the_narrowest_that_covers() -> None:
     assert [median_interval([1.0] * n) for n in range(6)] == [None] * 6
 
 
-@given(st.lists(positive, min_size=6, max_size=60))
-def test_median_interval_holds_the_median_and_ignores_the_order(samples: list[float]) -> None:
-    interval = median_interval(samples)
-    assert interval is not None
-    assert min(samples) <= interval[0] <= float(np.median(samples)) * (1 + 1e-12)
-    assert float(np.median(samples)) <= interval[1] * (1 + 1e-12) <= max(samples) * (1 + 1e-12)
-    assert median_interval(samples[::-1]) == interval
-
-
 def test_spread_is_the_interquartile_range_over_the_median() -> None:
     assert spread([4.5, 4.75, 5.0, 5.25, 5.5]) == 0.1
     assert spread([1.0, 2.0, 3.0, 4.0]) == pytest.approx(1.5 / 2.5)
     assert spread([2.0, 2.0, 2.0]) == spread([0.0, 0.0, 0.0]) == 0.0
-
-
-@given(samples=st.lists(positive, min_size=1, max_size=40), factor=st.floats(0.01, 100))
-def test_spread_does_not_depend_on_the_unit(samples: list[float], factor: float) -> None:
-    assert spread([factor * sample for sample in samples]) == pytest.approx(spread(samples), rel=1e-6, abs=1e-9)
 
 
 def test_rounds_interval_is_a_t_interval_of_logs() -> None:
@@ -124,20 +109,6 @@ def test_ratio_interval_covers_the_true_ratio(noise: Noise, rounds: int) -> None
         low, high = ratio_interval(list(sides[0]), list(sides[1]))
         hits += low <= 1 <= high
     assert 0.92 <= hits / 600 <= 0.98
-
-
-def width(interval: Callable[[], tuple[float, float]]) -> float:
-    low, high = interval()
-    return math.log(high / low)
-
-
-def test_pairing_removes_a_drift_that_both_sides_share() -> None:
-    drift = [1.0, 1.3, 0.8, 1.5, 0.9]
-    noise = [1.001, 0.999, 1.0, 1.002, 0.998]
-    candidate = [d * n for d, n in zip(drift, noise, strict=True)]
-    paired = width(lambda: ratio_interval(candidate, drift))
-    mispaired = width(lambda: ratio_interval(candidate, [*drift[1:], drift[0]]))
-    assert paired < mispaired / 50
 
 
 @pytest.mark.parametrize("most", [3, 10, MOST_SEQUENTIAL_ROUNDS])

@@ -171,7 +171,6 @@ def test_what_is_counted_is_compared_on_any_host() -> None:
         ("exact", 0.970, 0.02, ("same", "difference_within_threshold")),
         ("exact", 0.950, 0.02, ("worse", "difference_beyond_threshold")),
         ("exact", 0.999, 0.01, ("better", "difference_beyond_threshold")),
-        ("exact", 0.980, 0.02, ("same", "equal")),
         ("high-water mark", 0.500, 0.02, ("worse", "difference_beyond_threshold")),
         ("high-water mark", 0.970, None, ("unclear", "measured_once")),
         ("all rounds together", 0.500, 0.02, ("worse", "difference_beyond_threshold")),
@@ -203,21 +202,18 @@ def test_a_value_that_was_zero_is_beyond_every_threshold() -> None:
     [
         ("quality/loss", 0.0871234567, 0.0871234561, "rounding"),  # of one model with one thread and with two
         ("quality/loss", 0.08713, 0.08712, "unequal"),
-        ("quality/r2", -0.5000001, -0.5, "rounding"),
         ("quality/accuracy", 48_999 / 50_000, 49_000 / 50_000, "unequal"),
         ("params/total", 100_000_001, 100_000_000, "unequal"),
         ("mine", 100_000_001.0, 100_000_000.0, "unequal"),
         ("quality/agreement", 4e-6, 0, "rounding"),
         ("quality/agreement", 3e-4, 1e-4, "rounding"),
-        ("quality/agreement", 2e-3, 1e-4, "unequal"),
         ("quality/agreement", 0.09, 0.01, "unequal"),  # of a quantised model
-        ("quality/agreement", 0.01, 0.01, "equal"),
     ],
 )
 def test_rounding_is_no_difference(name: str, value: float, base: float, expected: str) -> None:
     cell = compare_cell(Measurement(name, "abs", "lower", value), Measurement(name, "abs", "lower", base), 0.05)
     assert cell.verdict_reason == expected
-    assert (cell.verdict == "same") == (expected in ("rounding", "equal"))
+    assert (cell.verdict == "same") == (expected == "rounding")
 
 
 def test_a_difference_in_no_direction_is_not_called() -> None:
@@ -225,16 +221,12 @@ def test_a_difference_in_no_direction_is_not_called() -> None:
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "neither_is_better")
 
 
-def test_an_infinite_interval_is_no_verdict() -> None:
-    cell = compare_cell(timed((1e-300, 1e300, 1e-300)), timed((1e300, 1e-300, 1e300)), 0.05)
-    assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == ("unclear", "test_failed", None)
-
-
 @pytest.mark.parametrize("odd", [math.nan, math.inf, 0.0, -1.0])
 def test_a_round_that_is_no_time_is_no_verdict(odd: float) -> None:
     measured = dataclasses.replace(timed((1.0, 1.0, 1.0)), rounds=(1.0, odd, 1.0))
-    cell = compare_cell(measured, measured, 0.05)
-    assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == ("unclear", "test_failed", None)
+    infinite = compare_cell(timed((1e-300, 1e300, 1e-300)), timed((1e300, 1e-300, 1e300)), 0.05)
+    for cell in (infinite, compare_cell(measured, measured, 0.05)):
+        assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == ("unclear", "test_failed", None)
 
 
 def test_an_interval_without_an_end_crosses_the_threshold() -> None:
