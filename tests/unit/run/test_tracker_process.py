@@ -92,7 +92,7 @@ def test_a_tracker_is_given_every_record_and_not_what_fills_the_memory(make: Mak
         record = Record("s1", id, "analysis", "failed", "why", observations={"rows": [1]}, environment={"host": "h"})
         record.write(folder.records)
     given = "[(r.combination_id, r.status, r.reason, r.observations, r.environment) for r in records]"
-    expected = [("ca", "failed", "why", None, {}), ("cb", "failed", "why", None, {})]
+    expected: list[Any] = [("ca", "failed", "why", None, {}), ("cb", "failed", "why", None, {})]
     with make(on_close=f"assert {given} == {expected}, {given}") as process:
         assert process.close("finished") is not None, process.trouble
 
