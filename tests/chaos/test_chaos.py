@@ -252,7 +252,9 @@ urllib.request.urlopen(sys.argv[1]).close()
 subprocess.run([sys.executable, "-c", "import time; time.sleep(0.1)"], start_new_session=True, check=True)
 """
 ENDED = [
-    pytest.param(["driver"], signal.SIGTERM, id="driver"),
+    pytest.param(["driver"], signal.SIGKILL, id="driver-SIGKILL"),
+    pytest.param(["driver"], signal.SIGINT, id="driver-SIGINT"),
+    pytest.param(["driver"], signal.SIGTERM, id="driver-SIGTERM"),
     pytest.param(["driver", "fork_server"], signal.SIGKILL, id="driver-and-fork-server"),
     pytest.param(["supervisor"], signal.SIGKILL, id="supervisor"),
     pytest.param(["driver", "supervisor"], signal.SIGTERM, id="a-scheduler-ends-all"),
