@@ -211,7 +211,9 @@ BUDGET = ("batch_size=1,2,4", "compare.baseline={model.fake.step_s: 0.001}", "bu
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
-@pytest.mark.parametrize("own", [SEARCH, BUDGET], ids=["search", "budget"])
+@pytest.mark.parametrize(
+    "own", [pytest.param(SEARCH, id="search", marks=pytest.mark.thorough), pytest.param(BUDGET, id="budget")]
+)
 def test_a_killed_sweep_reaches_the_same_answer(tmp_path: Path, own: Sequence[str], seed: int) -> None:
     (tmp_path / "quiet").mkdir()
     quiet = run_command(tmp_path / "quiet", *ALWAYS, *own)
@@ -253,13 +255,13 @@ subprocess.run([sys.executable, "-c", "import time; time.sleep(0.1)"], start_new
 """
 ENDED = [
     pytest.param(["driver"], signal.SIGKILL, id="driver-SIGKILL"),
-    pytest.param(["driver"], signal.SIGINT, id="driver-SIGINT"),
-    pytest.param(["driver"], signal.SIGTERM, id="driver-SIGTERM"),
-    pytest.param(["driver", "fork_server"], signal.SIGKILL, id="driver-and-fork-server"),
-    pytest.param(["supervisor"], signal.SIGKILL, id="supervisor"),
+    pytest.param(["driver"], signal.SIGINT, id="driver-SIGINT", marks=pytest.mark.thorough),
+    pytest.param(["driver"], signal.SIGTERM, id="driver-SIGTERM", marks=pytest.mark.thorough),
+    pytest.param(["driver", "fork_server"], signal.SIGKILL, id="driver-and-fork-server", marks=pytest.mark.thorough),
+    pytest.param(["supervisor"], signal.SIGKILL, id="supervisor", marks=pytest.mark.thorough),
     pytest.param(["driver", "supervisor"], signal.SIGTERM, id="a-scheduler-ends-all"),
     pytest.param(["server.py"], signal.SIGKILL, id="server"),
-    pytest.param(["client.py"], signal.SIGKILL, id="client"),
+    pytest.param(["client.py"], signal.SIGKILL, id="client", marks=pytest.mark.thorough),
 ]
 
 
