@@ -87,8 +87,13 @@ def figures(model: Any, data: Any, backend: str) -> list[Any]:
     return [found["quality/accuracy"].value, found["compute/macs_per_sample"].value]
 
 
-@pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [
+        *(("torch", kind) for kind in DATA),
+        *(("tensorflow", kind) for kind in ("torch's loader", "Keras's sequence", "JAX")),
+    ],
+)
 def test_frameworks(backend: str, kind: str) -> None:
     model = Net() if backend == "torch" else keras_model()
     assert figures(model, DATA[kind](), backend) == [pytest.approx(ACCURACY), 24]

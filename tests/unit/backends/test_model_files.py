@@ -27,10 +27,7 @@ from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildReques
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.counting.file_graph import (
-    OperatorRun,
-    peak_of,
-)
+from sweeprof.counting.file_graph import OperatorRun, peak_of
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, WorkerError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -119,10 +116,9 @@ SEED = 7
 X = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
 
 
-def converted_outputs(backend: Any, framework: str, node: dict[str, Any]) -> Any:
-    backend.configure(SEED)
-    model = backend.load(builder(node, framework), "cpu", None)
-    with model.stepping(model.put(Inputs((X,)))) as step:
+def outputs(backend: Any, node: Mapping[str, Any], x: Any, axis: int | None = 1, framework: str | None = None) -> Any:
+    model = backend.load(builder(node, framework), "cpu", axis)
+    with model.stepping(model.put(Inputs((x,)))) as step:
         return np.asarray(model.host_outputs(step()))
 
 
@@ -130,7 +126,9 @@ def converted_outputs(backend: Any, framework: str, node: dict[str, Any]) -> Any
 @pytest.mark.usefixtures("converted_in_forks")
 def test_random_weights_of_pytorch(tmp_path: Path) -> None:
     node = {"_target_": "torch.nn.Linear", "in_features": 16, "out_features": 8}
-    found = converted_outputs(OnnxruntimeBackend(precision="fp32", cache=str(tmp_path)), "torch", node)
+    backend = OnnxruntimeBackend(precision="fp32", cache=str(tmp_path))
+    backend.configure(SEED)
+    found = outputs(backend, node, X, None, "torch")
     torch.manual_seed(SEED)
     expected = torch.nn.Linear(16, 8)(torch.from_numpy(X)).detach().numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -140,9 +138,9 @@ def test_random_weights_of_pytorch(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize("kind", [LitertBackend, OnnxruntimeBackend])
 def test_random_weights_of_keras(kind: Any, tmp_path: Path) -> None:
-    found = converted_outputs(
-        kind(precision="fp32", cache=str(tmp_path)), "tensorflow", {"_target_": "support.keras_models.random_dense"}
-    )
+    backend = kind(precision="fp32", cache=str(tmp_path))
+    backend.configure(SEED)
+    found = outputs(backend, {"_target_": "support.keras_models.random_dense"}, X, None, "tensorflow")
     keras.utils.set_random_seed(SEED)
     np.testing.assert_allclose(found, np.asarray(random_dense()(X)), atol=1e-5)
 
@@ -202,12 +200,6 @@ def test_the_passes_of_one_call_share_a_file_and_the_next_call_has_its_own(
 
 DIGITS = Inputs((TensorSpec((4, 1, 32, 32)),))
 MLP = {"_target_": "sweeprof.zoo.mlp.torch_model"}
-
-
-def outputs(backend: OnnxruntimeBackend, node: Mapping[str, Any], x: Any) -> Any:
-    model = backend.load(builder(node), "cpu", 1)
-    with model.stepping(model.put(Inputs((x,)))) as step:
-        return np.asarray(model.host_outputs(step()))
 
 
 @pytest.fixture(scope="module")

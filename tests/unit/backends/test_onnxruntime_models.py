@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,38 +65,34 @@ def loaded(build: Callable[[], Any], **settings: Any) -> OnnxModel:
     return model
 
 
+@dataclass(frozen=True)
 class Sample:
-    """A module, the file that was exported of it once, and the folder that it is in."""
+    """A module, the shape of its input, and the file that was exported of it."""
 
-    def __init__(self, name: str, stack: ExitStack) -> None:
-        build, self.shape = MODELS[name]
-        torch.manual_seed(0)
-        self.module = build().eval()
-        self.inputs = Inputs((TensorSpec(self.shape),))
-        self.file: Exported = stack.enter_context(Exporter().converted(lambda: self.module, self.inputs, None))
+    module: nn.Module
+    shape: tuple[int, ...]
+    file: Exported
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs((TensorSpec(self.shape),))
 
     def counted(self) -> LayerTable:
         return count_file(self.file, [self.shape], {}, DEFAULTS)
 
-    @property
-    def given(self) -> OnnxFile:
-        """The file, which tells no more than there is in it."""
-        return OnnxFile(self.file.path)
 
-
-@pytest.fixture(scope="module")
-def sample() -> Iterator[Callable[[str], Sample]]:
-    """Exports each model once, which takes a second or two."""
-    made: dict[str, Sample] = {}
-    with ExitStack() as stack:
-        yield lambda name: made[name] if name in made else made.setdefault(name, Sample(name, stack))
+@pytest.fixture(scope="module", params=MODELS)
+def found(request: pytest.FixtureRequest) -> Iterator[Sample]:
+    build, shape = MODELS[request.param]
+    torch.manual_seed(0)
+    module = build().eval()
+    with Exporter().converted(lambda: module, Inputs((TensorSpec(shape),)), None) as file:
+        yield Sample(module, shape, file)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_counts_are_those_of_the_twin_in_torch(name: str, sample: Callable[[str], Sample]) -> None:
+def test_counts_are_those_of_the_twin_in_torch(found: Sample) -> None:
     """Row by row; what the graph does not have are dropouts, second outputs that nobody reads, and counters of batches."""
-    found = sample(name)
     ours, twin = found.counted(), count_layers(found.module, found.inputs)
     assert (ours.uncovered, ours.coverage, ours.method) == ({}, 1.0, "shapes")
     for figure in ("macs", "flops", "ops", "params", "trainable", "params_bytes"):
@@ -114,12 +110,10 @@ def test_counts_are_those_of_the_twin_in_torch(name: str, sample: Callable[[str]
             assert (own.act_bytes, own.output_dtypes) == (row.act_bytes, row.output_dtypes)
 
 
-@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("batch", [1, 5])
-def test_outputs_are_those_of_torch_whatever_the_batch(name: str, batch: int, sample: Callable[[str], Sample]) -> None:
-    found = sample(name)
+def test_outputs_are_those_of_torch_whatever_the_batch(batch: int, found: Sample) -> None:
     x = torch.randn(batch, *found.shape[1:], generator=torch.Generator().manual_seed(0))
-    model = loaded(lambda: found.given)
+    model = loaded(lambda: OnnxFile(found.file.path))
     first, again = np.asarray(outputs(model, x)), np.asarray(outputs(model, x))
     with torch.no_grad():
         np.testing.assert_allclose(first, found.module(x).numpy(), atol=1e-5)
@@ -200,12 +194,8 @@ def timed(model: OnnxModel, inputs: Inputs) -> LayerTimes:
     return OnnxruntimeBackend().layer_times(model, Work(model.put(inputs)), SHORT)
 
 
-@pytest.mark.parametrize("name", ["digits_resnet", "transformer"])
-def test_layer_times_are_at_the_rows_of_the_table(
-    name: str, sample: Callable[[str], Sample], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layer_times_are_at_the_rows_of_the_table(found: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiler, "MOST_ATTEMPTS", 1)  # a busy machine takes no more steps than an idle one
-    found = sample(name)
     times = timed(exported(found), found.inputs)
     assert (times.mode, times.warmup, times.repeats, times.backward) == ("inference", 2, 7, None)
     assert all(value >= 0 for call in times.calls for value in call.forward)
@@ -237,20 +227,18 @@ def test_a_step_of_one_node_takes_what_its_layer_takes() -> None:
     assert 0 <= times.probe_s["inside"] <= times.probe_s["outside"] < profiler.MOST_S, "not more if a step stalls"
 
 
-def test_operators_have_the_flops_of_the_exported_graph(sample: Callable[[str], Sample]) -> None:
+def test_operators_have_the_flops_of_the_exported_graph(found: Sample) -> None:
     """Whatever the run-time has fused; and the trace has an event for each node."""
-    for name in ("digits_resnet", "transformer"):
-        found = sample(name)
-        model = exported(found)
-        seen = OnnxruntimeBackend().operators(model, Work(model.put(found.inputs)))
-        assert (seen.mode, seen.steps, seen.flops_reason) == ("inference", 3, None)
-        assert sum(row.flops or 0 for row in seen.rows) == found.counted().flops
-        assert {row.path for row in seen.rows} <= {row.path for row in found.counted().rows}
-        assert 0 < sum(row.self_s for row in seen.rows) <= seen.step_s
-        assert Operators.from_dict(json.loads(json.dumps(seen.to_dict()))) == replace(seen, files={})
-        events = json.loads(gzip.decompress(seen.files["trace.json.gz"]))
-        nodes = [event for event in events if event["name"].endswith("_kernel_time")]
-        assert len(nodes) == 5 * sum(row.calls for row in seen.rows), "2 steps for warming up and 3"
+    model = exported(found)
+    seen = OnnxruntimeBackend().operators(model, Work(model.put(found.inputs)))
+    assert (seen.mode, seen.steps, seen.flops_reason) == ("inference", 3, None)
+    assert sum(row.flops or 0 for row in seen.rows) == found.counted().flops
+    assert {row.path for row in seen.rows} <= {row.path for row in found.counted().rows}
+    assert 0 < sum(row.self_s for row in seen.rows) <= seen.step_s
+    assert Operators.from_dict(json.loads(json.dumps(seen.to_dict()))) == replace(seen, files={})
+    events = json.loads(gzip.decompress(seen.files["trace.json.gz"]))
+    nodes = [event for event in events if event["name"].endswith("_kernel_time")]
+    assert len(nodes) == 5 * sum(row.calls for row in seen.rows), "2 steps for warming up and 3"
 
 
 # Files

@@ -7,8 +7,9 @@ import gzip
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -73,39 +74,16 @@ def paths_of(times: LayerTimes) -> list[tuple[str, int]]:
     return [(call.path, call.call) for call in times.calls]
 
 
-class Naps:
-    """How long a layer really slept: on a busy machine it may oversleep."""
+def slept(values: Any, seconds: float, naps: list[float]) -> Any:
+    """The values, after a nap of which the real length is noted: on a busy machine it may oversleep."""
 
-    def __init__(self, forward_s: float, backward_s: float) -> None:
-        self.forward_s, self.backward_s = forward_s, backward_s
-        self.forward: list[float] = []
-        self.backward: list[float] = []
+    def sleep(values: Any) -> Any:
+        begin = time.monotonic()
+        time.sleep(seconds)
+        naps.append(time.monotonic() - begin)
+        return values
 
-    def sleep(self, seconds: float, naps: list[float]) -> Callable[[Any], Any]:
-        def slept(values: Any) -> Any:
-            begin = time.monotonic()
-            time.sleep(seconds)
-            naps.append(time.monotonic() - begin)
-            return values
-
-        return slept
-
-
-def napping(x: Any, naps: Naps) -> Any:
-    """An identity layer whose forward and backward sleep."""
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def nap(values: Any) -> Any:
-        def backward(gradient: Any) -> Any:
-            return slept(naps.sleep(naps.backward_s, naps.backward), gradient)
-
-        return slept(naps.sleep(naps.forward_s, naps.forward), values), backward
-
-    return nap(x)
-
-
-def slept(function: Callable[[Any], Any], values: Any) -> Any:
-    outputs = tf.py_function(function, [values], values.dtype)
+    outputs = tf.py_function(sleep, [values], values.dtype)
     outputs.set_shape(values.shape)
     return outputs
 
@@ -115,10 +93,18 @@ class Sleeper(keras.Layer):  # type: ignore[misc]
 
     def __init__(self, forward_s: float = NAP, backward_s: float = 1.5 * NAP, **given: Any) -> None:
         super().__init__(**given)
-        self.naps = Naps(forward_s, backward_s)
+        self.forward_s, self.backward_s = forward_s, backward_s
+        self.naps = SimpleNamespace(forward=[], backward=[])
 
     def call(self, x: Any) -> Any:
-        return napping(x, self.naps)
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def nap(values: Any) -> Any:
+            def backward(gradient: Any) -> Any:
+                return slept(gradient, self.backward_s, self.naps.backward)
+
+            return slept(values, self.forward_s, self.naps.forward), backward
+
+        return nap(x)
 
     def compute_output_shape(self, shape: Any) -> Any:
         return shape
@@ -129,7 +115,7 @@ def own_of(times: LayerTimes) -> dict[tuple[str, int], tuple[float, float]]:
     return {(call.path, call.call): (min(call.forward), min(call.backward, default=0.0)) for call in times.calls}
 
 
-def assert_slept(own: tuple[float, float], naps: Naps) -> None:
+def assert_slept(own: tuple[float, float], naps: SimpleNamespace) -> None:
     """That a call took as long as its quickest nap, as closely as a machine tells that others use too."""
     for seconds, slept_s in zip(own, (min(naps.forward), min(naps.backward)), strict=True):
         assert slept_s - 0.001 <= seconds <= slept_s + CLOSE

@@ -19,13 +19,7 @@ from support.planning import composed_of
 from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import UserError
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.quality import (
-    SCORE,
-    decoded,
-    greedy_ctc,
-    output_scores,
-    problems_of,
-)
+from sweeprof.metrics.quality import SCORE, decoded, greedy_ctc, output_scores, problems_of
 from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality, Score
 from sweeprof.profiling.profiler import Profiler
