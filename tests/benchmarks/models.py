@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from itertools import pairwise
 
 from published.models import timm_models, torchvision_models
 from torch import nn
 
+from support import memory_models
 from support.peer_models import Block, ResNet18C100
 from sweeprof.zoo.digits_resnet import torch_model as digits_resnet
 from sweeprof.zoo.lenet5 import torch_model as lenet5
@@ -72,8 +72,7 @@ def resnet18() -> nn.Module:
 
 def vit_tiny() -> nn.Module:
     """ViT-Ti/16 for images of 224 × 224."""
-    model: nn.Module = import_module("timm").create_model("vit_tiny_patch16_224")
-    return model
+    return memory_models.vit_tiny()[0]
 
 
 def narrow() -> nn.Module:
