@@ -14,6 +14,7 @@ from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
 from sweeprof.cli.run import run_command
 from sweeprof.results.files import unwritable, write_json
+from sweeprof.storage import sweeps
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 
@@ -26,6 +27,7 @@ def _of_another_user(place: Path) -> Iterator[None]:
     for path in (place, *place.parents):
         if path.stat().st_uid == 0 and path.stat().st_mode & 0o005 != 0o005:
             path.chmod(path.stat().st_mode | 0o055)
+    list(sweeps(place))  # which imports a module late, and that user may not be able to read the interpreter
     os.seteuid(NOBODY)
     try:
         yield
