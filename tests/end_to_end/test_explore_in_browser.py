@@ -141,8 +141,6 @@ def test_a_header_sorts_by_number_up_down_and_back(table: Open) -> None:
     report.page.keyboard.press("Space")
     assert header.get_attribute("aria-sort") == "none"
     assert column(report, 3) == original
-    report.page.locator("#explore-table thead th").nth(2).locator("button").click()
-    assert column(report, 2) == ["1", "1", "8", "8", "64", "64"]
 
 
 def test_values_statuses_and_words_filter(table: Open) -> None:
@@ -170,7 +168,6 @@ def test_values_statuses_and_words_filter(table: Open) -> None:
     expect("0")
     show_failures(report)
     assert column(report, 4) == ["crashed: timing: killed by SIGKILL (signal 9)"]
-    assert page.evaluate("sweeprof.visible().map((row) => row.status)") == ["crashed"]
 
 
 def test_every_figure_reads_as_in_the_other_reports(table: Open) -> None:
@@ -530,8 +527,6 @@ def test_a_keyboard_skips_the_head_and_chooses_what_a_chart_shows(charted: Open)
     report.page.keyboard.type("through")
     assert metric.locator("option:checked").inner_text() == "throughput"
     assert points_of(traces(report, "scaling")) == over_batch_size(sample, "throughput/samples_per_s")
-    report.page.keyboard.press("Tab")
-    assert report.page.evaluate("document.activeElement.parentElement.textContent").startswith("over")
 
 
 def test_the_front_of_any_two_metrics_is_pythons(charted: Open) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import os
@@ -39,11 +38,6 @@ def folder(ran: Ran) -> Path:
 def ids(ran: Ran) -> dict[str, str]:
     """Combination id by mode."""
     return {row["axes"]["mode"]: row["combination_id"] for row in ran.rows("passes")}
-
-
-def lines(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_every_pass_of_both_modes_is_measured(ran: Ran, folder: Path, ids: dict[str, str]) -> None:

@@ -123,7 +123,7 @@ def test_what_a_program_is_given(called: Command, tmp_path: Path, monkeypatch: p
         "env": {"OWN": "{args.on} {{port}}"},
     }
     ran = called(
-        *(*SHORT, program(tmp_path, GIVEN, "{port}", "{args.flags}", "{args.on}", "{{args.on}}")),
+        *(*SHORT, *ONCE, program(tmp_path, GIVEN, "{port}", "{args.flags}", "{args.on}", "{{args.on}}")),
         *(f"backend.{name}={spelled(value)}" for name, value in settings.items()),
         *("args.flags=[a,b],null", "args.on=true"),
     )
@@ -159,11 +159,7 @@ def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command
     (tmp_path / "stale.json").write_text('{"x": 1}')
     os.utime(tmp_path / "stale.json", (1, 1))
     ran = called(
-        *SHORT,
-        *(
-            f"backend.cwd={tmp_path}",
-            program(tmp_path, REPORT, "{args.x}"),
-        ),
+        *(*SHORT, *ONCE, f"backend.cwd={tmp_path}", program(tmp_path, REPORT, "{args.x}")),
         *("args.x=2,4", f"backend.metrics={spelled(METRICS)}", "compare.baseline={args.x: 2}", "protocol.rounds=2"),
     )
     rows = {row["axes"]["args.x"]: row for row in ran.rows()}
@@ -175,7 +171,7 @@ def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command
         assert values["command/loss"] == pytest.approx(0.25)
         assert values["command/negative"] == -x
         measurements = {name: cell["measurement"] for name, cell in row["cells"].items()}
-        assert measurements["command/seconds"]["detail"]["n"] == 2 * 3 * 2  # rounds, runs, numbers
+        assert measurements["command/seconds"]["detail"]["n"] == 2 * 2  # rounds, numbers of a run
         assert measurements["command/rate"]["unit"] == "token/s"
         missing = {name: found["reason"] for name, found in measurements.items() if found["value"] is None}
         assert missing == {
@@ -210,7 +206,7 @@ if end == "hangs":
 sys.exit(int(end))
 """
     exits = ("backend.success=[0,3]", "backend.unsupported=[77]", "backend.timeout_s=1")
-    ran = called(*SHORT, *exits, program(tmp_path, code, "{args.end}"), "args.end=0,3,4,77,signal,hangs")
+    ran = called(*SHORT, *ONCE, *exits, program(tmp_path, code, "{args.end}"), "args.end=0,3,4,77,signal,hangs")
     rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     status = {str(row["axes"]["args.end"]): row["status"] for row in rows}
     assert status == {"0": "ok", "3": "ok", "4": "failed", "77": "unsupported", "signal": "failed", "hangs": "timeout"}
@@ -231,7 +227,7 @@ if not tried.exists():
     tried.touch()
     sys.exit("by chance")
 """
-    ran = called(*SHORT, "protocol.rounds=2", program(tmp_path, code, str(tmp_path / "tried")))
+    ran = called(*SHORT, *ONCE, "protocol.rounds=2", program(tmp_path, code, str(tmp_path / "tried")))
     (row,) = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     assert (row["status"], row["rounds_complete"]) == ("failed", 1)
     assert values_of(row)["command/time"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -279,7 +279,7 @@ def long_layers() -> LayerTable:
     rows = [LayerRow("__root__", "Net", 0, 0, 0, 0, 0, 0, 0, forward_s=0.0, forward_self_s=0.0)]
     for place in range(1, 500):
         counts, seconds = (place, place, 4 * place, 0, place), 1e-3 * place
-        times = {"forward_s": seconds, "forward_self_s": seconds}
+        times: dict[str, Any] = {"forward_s": seconds, "forward_self_s": seconds}
         rows.append(LayerRow(f"block.{place}", "Linear", 1, 0, *counts, parent=0, **times))
     return LayerTable(tuple(rows))
 

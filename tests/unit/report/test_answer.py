@@ -85,7 +85,7 @@ def swept(
     bases = find_baselines(baseline, points)
     rows, by_name = [], {}
     for (id, point), (_, seen) in zip(points.items(), values, strict=True):
-        status: Status = seen if isinstance(seen, str) else "ok"  # type: ignore[assignment]
+        status: Status = seen if isinstance(seen, str) else "ok"
         rows.append(Row(id, dict(point), status, None if status == "ok" else "no luck", {}, bases[id]))
         own = [seen] if isinstance(seen, Measurement) else [] if isinstance(seen, str) else seen
         by_name[id] = {one.name: one for one in own}
@@ -487,7 +487,8 @@ def test_outputs_that_are_nan_or_wrong_are_no_case() -> None:
     sides = []
     for size, difference in ((1, 1e-6), (8, 6.0), (64, 1e-6)):
         for backend, seconds, own in (("torch", 2.0, 0), ("ort", 1.0, difference)):
-            agreement = measured("quality/agreement", own, **{"largest output": 10.0})
+            detail: dict[str, Any] = {"largest output": 10.0}
+            agreement = measured("quality/agreement", own, **detail)
             sides.append(({"backend": backend, "batch_size": size}, [timed(seconds), agreement]))
     found = swept(sides, {"backend": "torch"})
     nan = (Warning("outputs_nan", "the outputs of 1 sample have NaN, and count as wrong", "check the model"),)
