@@ -72,7 +72,6 @@ def against(own: Measurement, base: Measurement) -> Comparison:
 
 HOST_A, HOST_B = {"host": "a"}, {"host": "b"}
 GOVERNORS = ({"governor": "powersave"}, {"governor": "performance"})
-KINDS = ({**HOST_A, "processor": "x"}, {**HOST_B, "processor": "y"})
 SOME_AGAIN = "at least 3 rounds, e.g. protocol=default"
 APART = "measure both again, in a sweep of their own"
 CASES: dict[str, tuple[Comparison, str, str, str]] = {
@@ -138,10 +137,6 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
         sweep(timed(FASTER), timed(ALIKE), environments=GOVERNORS),
         *("different_environment", "not comparable with the baseline: governor powersave → performance"),
         "measure both with the same governor",
-    ),
-    "a host of another kind": (
-        sweep(timed(FASTER), timed(ALIKE), environments=KINDS),
-        *("different_environment", "host a → b, processor x → y", "measure both on one host"),
     ),
     "run again later": (
         sweep(timed(FASTER), timed(ALIKE), sessions=("ssttt", "sssss")),

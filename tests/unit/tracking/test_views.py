@@ -16,7 +16,6 @@ from sweeprof.tracking.views import (
     newest_view,
     outdated_views,
     runs_address,
-    trend_tag,
     view_address,
     view_tags,
 )
@@ -63,14 +62,6 @@ def test_trade_offs_are_accuracy_and_work_against_time() -> None:
         ("latency/per_sample_ms", "compute/macs_per_sample_m"),
     ]
     assert cards(view(keys={"quality/accuracy": "quality/accuracy"}), "charts", "SCATTER") == []
-
-
-def test_the_history_is_drawn_as_lines_over_time() -> None:
-    (key, tag), *others = trend_tag(view(sweep_id="history", title="trend")).items()
-    assert (key, others) == ("mlflow.sharedViewState.sweeprof-history-trend", [])
-    lines = [card for card in unpacked(tag)["compareRunCharts"] if card["type"] == "LINE"]
-    assert [line["metricKey"] for line in lines][:2] == ["latency/forward_ms", "quality/accuracy"]
-    assert {line["xAxisKey"] for line in lines} == {"time"}
 
 
 def test_the_table_has_the_main_metric_its_ratio_and_verdict_then_the_rest() -> None:
