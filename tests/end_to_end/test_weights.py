@@ -181,10 +181,11 @@ def test_a_model_of_transformers_has_the_same_weights(tmp_path: Path, monkeypatc
     sizes = "num_hidden_layers: 1, hidden_size: 32, intermediate_size: 32, num_attention_heads: 2, vocab_size: 50"
     model = ("model=transformers", "model.torch._target_=models.llama", "model.architecture=llama")
     config = (f"model.config={{{sizes}, tie_word_embeddings: true}}", "model.task=text-generation")
-    work = ("inputs.sequence_length=8", "mode=training", "metrics.select=[latency/total]")
-    slow = measured(tmp_path / "slow", monkeypatch, 1.1, *model, *config, *work)
-    quick = measured(tmp_path / "quick", monkeypatch, 0, *model, *config, *work)
-    assert (slow.real, quick.real) == ({"llama": 1}, {"llama": 2})
+    work = ("inputs.sequence_length=8", "generation.new_tokens=3", "mode=training,generation")
+    metrics = "metrics.select=[latency/total,generation/latency]"
+    slow = measured(tmp_path / "slow", monkeypatch, 1.1, *model, *config, *work, metrics)
+    quick = measured(tmp_path / "quick", monkeypatch, 0, *model, *config, *work, metrics)
+    assert (slow.real, quick.real) == ({"llama": 1}, {"llama": 4})
     assert len(slow.digests["llama"]) == 1
     assert slow.digests == quick.digests
 
