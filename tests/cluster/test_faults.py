@@ -38,6 +38,7 @@ def test_a_sweep_over_three_nodes(sweep: Clustered) -> None:
     assert "Slurm job" in ran.err  # what the queue says
 
 
+@pytest.mark.slow
 def test_scancel_of_one_task(sweep: Clustered) -> None:
     head = sweep.held(HELD)
     task = sweep.task_of(HELD)
@@ -73,7 +74,10 @@ def test_the_driver_is_killed_and_restarted_while_jobs_run(sweep: Clustered) -> 
     assert len(sweep.jobs.all()) == 1  # nothing was submitted again
 
 
-@pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
+@pytest.mark.parametrize(
+    "more",
+    [["batch_size=2"], *(pytest.param([word], marks=pytest.mark.slow) for word in ("cluster=none", "shards=2"))],
+)
 def test_a_sweep_whose_jobs_run_is_not_resumed_in_another_way(sweep: Clustered, more: list[str]) -> None:
     head = sweep.held(HELD)
     head.kill()
@@ -96,7 +100,7 @@ def test_ctrl_c_cancels_the_array(sweep: Clustered) -> None:
     sweep.resume_without("hold-0", f"hold-{HELD}")
 
 
-@pytest.mark.parametrize("how", ["requeue", "preemption"])
+@pytest.mark.parametrize("how", [pytest.param("requeue", marks=pytest.mark.slow), "preemption"])
 def test_a_requeued_job_resumes(sweep: Clustered, how: str) -> None:
     head = sweep.held(HELD)
     task = sweep.task_of(HELD)
@@ -135,6 +139,7 @@ def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep
     sweep.resume_without("eat-2")
 
 
+@pytest.mark.slow
 def test_the_time_limit_ends_a_job(sweep: Clustered) -> None:
     sweep.more = ("cluster.options={no-requeue: true}",)
     head = sweep.held(HELD)
@@ -205,6 +210,7 @@ SWEEP = ("model=mlp", "batch_size=1,2,3,4,5,6", "metrics=static", "tracking=none
 TASKS = ("shards=6", "compare.baseline={}", "cluster.poll_s=0.5")
 
 
+@pytest.mark.slow
 def test_tasks_get_the_memory_that_their_framework_needs(slurm: Lab, tmp_path: Path) -> None:
     ran = run_command(tmp_path, *SWEEP, "cluster.poll_s=0.5", "batch_size=1")
     assert ran.code == 0, ran.out + ran.err
@@ -287,6 +293,7 @@ def test_the_driver_writes(tracked: Clustered, uri: str) -> None:
     assert parent.info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_driver_was_killed_is_sent_when_it_is_collected(tracked: Clustered, uri: str) -> None:
     tracked.leave()
     tracked.until(lambda: sum(tracked.measured().values()) == 6 and not tracked.lab.jobs("x"), "all to be measured")

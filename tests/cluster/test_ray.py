@@ -75,6 +75,7 @@ def test_combinations_run_where_they_fit_and_compared_ones_stay_together(lab: Ra
     assert "Ray job" in ran.err
 
 
+@pytest.mark.slow
 def test_a_task_that_is_killed(sweep: Clustered[RayLab], lab: RayLab) -> None:
     driver = sweep.held(HELD)
     task = sweep.task_of(HELD)
@@ -123,6 +124,7 @@ def test_ctrl_c_kills_the_tasks(sweep: Clustered[RayLab]) -> None:
     sweep.resume_without("hold-1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_node_dies(sweep: Clustered[RayLab], lab: RayLab, restarts: int) -> None:
     """Ray starts the actor again; if it may not, the driver submits a further task."""

@@ -260,6 +260,7 @@ def test_a_mistake_gets_one_clear_error(called: Command, tmp_path: Path, mistake
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["model=lenet6", "bogus=1"], ["quickstart"]])
 def test_a_mistake_in_a_process_of_its_own(sweeprof: Command, called: Command, arguments: list[str]) -> None:
     """Shows that the calls of the other tests are like the command."""
@@ -466,6 +467,7 @@ OF_EVERY_KIND = (
 """Each opens files by functions of its own."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "make"),
     [

@@ -35,7 +35,7 @@ class Logged:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("measured_in_forks")
 def test_six_kinds_of_data_give_the_same_accuracy(tmp_path: Path) -> None:
     kinds = write_digits(tmp_path)
@@ -176,7 +176,7 @@ def rows_of(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("measured_in_forks")
 def test_a_mapping_is_keyword_arguments_and_a_tuple_positional_ones(tmp_path: Path) -> None:
     """A mapping on every kind of backend: the test of a training step has the others."""
@@ -186,7 +186,7 @@ def test_a_mapping_is_keyword_arguments_and_a_tuple_positional_ones(tmp_path: Pa
     assert len(rows) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("measured_in_forks")
 def test_a_training_step_and_ranges_of_eight_bits_have_them_too(tmp_path: Path) -> None:
     loss = ("metrics=training", "training.loss=cross_entropy")
@@ -255,7 +255,7 @@ def test_a_loader_of_torch_delivers_no_more_than_its_dataset_can(
     assert min(found.first_batch_s) >= 4 * 0.002
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("measured_in_forks")
 def test_a_sweep_over_the_number_of_workers(tmp_path: Path) -> None:
     (tmp_path / "slow_loading.py").write_text(SLEEPING, encoding="utf-8")

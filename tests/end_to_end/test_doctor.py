@@ -75,6 +75,7 @@ def _busy(let_go: threading.Event) -> None:
         let_go.wait(60)
 
 
+@pytest.mark.thorough
 def test_strict_fails_where_something_would_distort(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "while True: pass"]
     spinning = [subprocess.Popen(command) for _ in range((psutil.cpu_count() or 1) // 2 + 1)]

@@ -142,7 +142,7 @@ def test_what_the_code_of_one_model_does_hurts_no_other(sweeprof: Command) -> No
     assert not any("folder_changed" in warnings[harm] for harm in HARMS.keys() - CHANGED.keys())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("harmful")
 def test_an_interleaved_trial_that_removes_temporary_files_or_its_connection_hurts_no_other(sweeprof: Command) -> None:
     harms = ["temporary files", "descriptors", "nothing", "directory"]

@@ -84,6 +84,7 @@ def test_a_training_loop(capsys: pytest.CaptureFixture[str]) -> None:
     assert "TensorRow(" not in printed
 
 
+@pytest.mark.slow
 def test_a_metric_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     profiler = run("own_metric")
     assert profiler.compute("mine/macs_per_param").value == 4 * 64 * 32 / (64 * 32 + 32)
@@ -150,7 +151,7 @@ def shown_by(cells: list[Any], start: str) -> list[Any]:
     return [output.data for output in cell.outputs if output.output_type != "stream"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(WAITING_S)
 def test_a_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = executed(EXAMPLES / "first_look.ipynb", tmp_path, monkeypatch)

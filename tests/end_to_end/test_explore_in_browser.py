@@ -404,7 +404,7 @@ def test_hostile_names_do_no_harm(table: Open) -> None:
     assert told(again).startswith("12 of 18")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_thousand_combinations_fit_and_answer(table: Open) -> None:
     sample = drawn(3, models=48, sizes=7).comparison()
     assert len(sample.rows) > 1000

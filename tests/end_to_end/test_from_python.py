@@ -78,6 +78,7 @@ def test_a_sweep_is_that_of_the_command_line(home: Path, fake: sweeprof.Comparis
     assert fake.baseline == {"batch_size": 1}
 
 
+@pytest.mark.slow
 def test_the_comparison_is_shown_and_has_the_best_row(fake: sweeprof.Comparison) -> None:
     assert "<table" in fake._repr_html_()
     assert "4 of 4 combinations measured." in fake.answer
@@ -140,6 +141,7 @@ def test_every_mistake_of_the_arguments_is_one_line() -> None:
         sweeprof.sweep({"model": ["mlp", nn.Linear]})
 
 
+@pytest.mark.slow
 def test_every_mistake_of_the_config_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with inside(tmp_path), pytest.raises(sweeprof.UserError) as caught:
         sweeprof.sweep({"model": ["mpl"], "batch_sise": [1, 2]}, protocol="shrt", progress=False)
@@ -150,7 +152,7 @@ def test_every_mistake_of_the_config_is_an_error(tmp_path: Path, capfd: pytest.C
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_classes_of_a_module_of_ones_own(tmp_path: Path) -> None:
     """The module is found as this program finds it, in a folder that is not the working directory."""
     source, work = tmp_path / "source", tmp_path / "work"

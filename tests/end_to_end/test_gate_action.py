@@ -236,7 +236,7 @@ def test_a_change_since_a_tag_of_git_is_one_comment_that_is_kept_up_to_date(repo
     assert len(github.comments) == 101
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_did_not_change_is_not_commented_and_a_read_only_token_is_a_warning(
     repository: Path, github: GitHub
 ) -> None:
@@ -250,7 +250,7 @@ def test_what_did_not_change_is_not_commented_and_a_read_only_token_is_a_warning
     assert summary.startswith("### FAILED")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_last_sweep_of_the_default_branch_is_the_baseline(repository: Path, github: GitHub) -> None:
     done, summary = run_gate(repository, github, "artifact", "push")
     assert done.returncode == 0, done.stdout + done.stderr

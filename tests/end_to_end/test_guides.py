@@ -94,7 +94,7 @@ def test_the_commands_can_be_planned(tmp_path: Path) -> None:
         assert all("inputs" in c.config["dataset"]["inputs"] for c in plan.combinations)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_training_a_model_on_the_loss_that_it_returns_itself(tmp_path: Path) -> None:
     small = "model.config.n_layer=1 model.config.n_embd=32 model.config.n_head=2 inputs.sequence_length=8"
     command = command_of("models.md", tmp_path, "training.loss=own")
@@ -130,7 +130,7 @@ def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
             assert values["compute/macs"] == batch * (projections + attention + 64 * 64 + 64 * 2)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_the_example_of_timm(tmp_path: Path) -> None:
     """One of its three models, at one batch size; the whole of it is planned by tests/unit/config/test_configs.py."""
@@ -143,7 +143,7 @@ def test_the_example_of_timm(tmp_path: Path) -> None:
 # Data
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_data_of_ones_own(tmp_path: Path) -> None:
     command = command_of("data.md", tmp_path, "--config-dir")
     rows = measured(tmp_path, *command, "model.config.num_hidden_layers=1", "metrics.select=[quality/accuracy]")
@@ -160,7 +160,7 @@ def test_the_unit_of_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.M
     assert workload_of(clips, Inputs.from_batch(batch), 3) == Workload("seconds of audio", 1 + 0.5 + 0.75)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_further_quality_metrics(tmp_path: Path) -> None:
     (row,) = measured(tmp_path, *command_of("data.md", tmp_path, "torchmetrics"))
     assert 0.98 < values_of(row)["quality/f1"] < 1
@@ -184,7 +184,7 @@ def test_data_in_five_minutes(tmp_path: Path) -> None:
     assert min(table, chosen) > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_metric_of_several_outputs_and_targets(tmp_path: Path) -> None:
     command = command_of("data.md", tmp_path, "my_detection")
     (row,) = measured(tmp_path, *command)
@@ -216,6 +216,7 @@ def reasons(row: dict[str, Any]) -> dict[str, str]:
     return {name: m["reason"] for name, m in measurements.items() if m["value"] is None}
 
 
+@pytest.mark.slow
 def test_a_sweep_of_generations_with_a_scripted_clock(tmp_path: Path) -> None:
     """New tokens are an axis, modes too; every figure can be told by heart."""
     scripted = "model.fake.prefill_s=0.25 model.fake.token_s=[0.5,0.125,0.0625] model=fake backend=fake batch_size=4"
@@ -256,7 +257,7 @@ def test_a_decoder(tmp_path: Path) -> None:
         assert found["generation/time_to_first_token"] < found["generation/latency"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_encoder_with_a_decoder(tmp_path: Path) -> None:
     (row,) = measured(tmp_path, *command_of(LANGUAGE, tmp_path, "=t5"))
     assert values_of(row)["generation/kv_cache_bytes"] == 2 * 2 * 4 * 32 * (16 + 64) * 4 * 4
@@ -287,7 +288,7 @@ ELSEWHERE = ("python3 -m venv", "pip install", "sweeprof ui", "SWEEP=")
 GATE = "sweeprof compare tag:good widths/last --fail-on worse"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_every_line_of_the_tutorial_in_its_order(tmp_path: Path) -> None:
     written("tutorial.md", tmp_path)

@@ -33,7 +33,7 @@ HANGS = (
 """Trials that measure nothing of the device: both shards are at work. Each analyzes one combination, then hangs in its quality."""
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.system if name == "ray" else ()) for name in LAUNCHERS])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.thorough if name == "ray" else ()) for name in LAUNCHERS])
 def launcher(request: pytest.FixtureRequest) -> list[str]:
     """The words that choose a launcher."""
     name: str = request.param

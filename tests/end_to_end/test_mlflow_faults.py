@@ -119,6 +119,7 @@ def test_requests_that_fail(fault: Fault, front: Proxy, server: MlflowServer, fo
     assert_whole(server.url, folder)
 
 
+@pytest.mark.thorough
 def test_each_answer_to_making_a_run_is_lost(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     made = Counter[str]()
 
@@ -131,6 +132,7 @@ def test_each_answer_to_making_a_run_is_lost(front: Proxy, server: MlflowServer,
     assert_whole(server.url, folder)
 
 
+@pytest.mark.thorough
 def test_a_request_that_hangs_is_asked_again(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     front.fault = lambda method, path, number: "hang" if number == 12 else None
     with mlflow_settings(timeout=2):
@@ -270,6 +272,7 @@ def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Calla
             starting.join()
 
 
+@pytest.mark.thorough
 def test_a_server_restarted_while_it_is_sent_to(
     front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
 ) -> None:
@@ -297,6 +300,7 @@ def test_a_server_that_is_there_only_at_the_end_gets_all(front: Proxy, server: M
     assert_whole(server.url, folder)
 
 
+@pytest.mark.thorough
 def test_after_a_killed_driver_the_run_is_closed_by_resuming(server: MlflowServer, tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
 
@@ -340,6 +344,7 @@ def test_what_was_not_sent_is_sent_by_one_command_and_only_once(
     assert_whole(server.url, folder)
 
 
+@pytest.mark.thorough
 def test_no_password_is_anywhere(front: Proxy, server: MlflowServer, tmp_path: Path) -> None:
     user, secrets = "sweeper", ("s3cr/et-word", "env-t0ken", "aws-k3y", "other-pa55")
     front.login = (user, secrets[0])

@@ -110,6 +110,7 @@ made.unlink()
 """
 
 
+@pytest.mark.slow
 def test_what_a_program_is_given(called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A free port; a list as several words and null as none; the user's environment and its own; what ran before."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -155,6 +156,7 @@ METRICS = {
 }
 
 
+@pytest.mark.slow
 def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command, tmp_path: Path) -> None:
     (tmp_path / "stale.json").write_text('{"x": 1}')
     os.utime(tmp_path / "stale.json", (1, 1))
@@ -194,6 +196,7 @@ def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models
     assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
 
 
+@pytest.mark.slow
 def test_how_a_program_ends_is_the_status(called: Command, tmp_path: Path) -> None:
     code = """
 import os, sys, time
@@ -219,6 +222,7 @@ sys.exit(int(end))
     assert reasons["hangs"] == f"{name} took longer than backend.timeout_s=1: the last words"
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_once_is_run_in_the_next_round(called: Command, tmp_path: Path) -> None:
     code = """
 import pathlib, sys
@@ -420,7 +424,7 @@ def test_recipe_two_scripts(called: Command, tmp_path: Path) -> None:
     assert "new.py" in ran.out.splitlines()[0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_recipe_benchmark_app(called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ov = pytest.importorskip("openvino")
     parameter = ov.opset13.parameter([1, 64], ov.Type.f32, name="x")
@@ -431,7 +435,7 @@ def test_recipe_benchmark_app(called: Command, tmp_path: Path, monkeypatch: pyte
         assert values["command/throughput"] > 100
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_recipe_torchrun(called: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     ran = called(*recipe("torch.distributed.run"), *SHORT, *ONCE, "limits.timeout_s=200")
@@ -441,7 +445,7 @@ def test_recipe_torchrun(called: Command, tmp_path: Path) -> None:
     assert {json.loads(text.splitlines()[-1])["processes"] for text in outputs} == {1, 2}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_recipe_load_test(called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "load_test.py").write_text((ROOT / "examples" / "load_test.py").read_text(encoding="utf-8"))
     (tmp_path / "bin").mkdir()

@@ -127,7 +127,7 @@ def test_a_changed_plan_is_explained(called: Command, tmp_path: Path) -> None:
     assert list(table(folder)["status"]) == ["ok"] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_under_joblib_shards_end_with_the_driver(tmp_path: Path) -> None:
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
     # What a baseline pairs stays in one shard: each has trials that hang.

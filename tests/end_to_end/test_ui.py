@@ -29,6 +29,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cwd
 
 
+@pytest.mark.thorough
 def test_the_server_ends_with_a_command_that_is_killed(home: Path) -> None:
     with started("sweeprof", "ui", "--port", "0", cwd=home) as ui:
         ui.line("Ctrl-C ends the server.")

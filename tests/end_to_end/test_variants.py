@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 SHORT = ("protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.min_samples=3", "tracking=none")
 
 
+@pytest.mark.thorough
 def test_precisions_are_compared_with_single_precision(called: Command) -> None:
     select = "metrics.select=[latency/forward,quality/agreement]"
     ran = called("model=lenet5", "backend.precision=fp32,bf16,int8", select, "protocol.rounds=3", *SHORT)

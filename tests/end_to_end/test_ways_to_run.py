@@ -55,7 +55,7 @@ def test_a_fake_sweep_is_exact(called: Command) -> None:
     assert list(table["throughput/samples_per_s"]) == pytest.approx(list(table["batch_size"] / expected))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_sweep_is_put_below_the_run_that_the_environment_names(
     called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +111,7 @@ def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
     assert where.strip() == os.fspath(tmp_path / "site" / "sweeprof" / "conf")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_reader_that_leaves_harms_nothing(tmp_path: Path) -> None:
     """As ``python -m sweeprof … | head -1`` does."""
     process = start_command(tmp_path, *FAKE, "batch_size=1,2")
@@ -204,6 +204,7 @@ def test_the_command_finds_modules_of_the_working_directory(tmp_path: Path) -> N
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_working_directory_that_was_removed_is_one_error(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("sweeprof")
     for number, command in enumerate((f"{sys.executable} -m sweeprof report last", f"{script} {' '.join(UNTRACKED)}")):
@@ -216,6 +217,7 @@ def test_a_working_directory_that_was_removed_is_one_error(tmp_path: Path) -> No
         assert done.stderr == "error: the working directory was removed; change to one that exists\n"
 
 
+@pytest.mark.slow
 def test_paths_with_a_home_folder_or_a_variable(
     called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_users_model_has_the_same_weights_from_a_file(tmp_path: Path, monkeypa
     assert slow.digests == quick.digests
 
 
+@pytest.mark.thorough
 def test_memory_is_the_same_with_weights_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = ("dataset=synthetic", "dataset.shape=[64]", "metrics.select=[memory/added_bytes]", "batch_size=1,2,3")
     memory = {}
@@ -177,6 +178,7 @@ def test_memory_is_the_same_with_weights_from_a_file(tmp_path: Path, monkeypatch
             assert from_file == pytest.approx(made, abs=4e6), key
 
 
+@pytest.mark.thorough
 def test_a_model_of_transformers_has_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = "num_hidden_layers: 1, hidden_size: 32, intermediate_size: 32, num_attention_heads: 2, vocab_size: 50"
     model = ("model=transformers", "model.torch._target_=models.llama", "model.architecture=llama")
@@ -190,6 +192,7 @@ def test_a_model_of_transformers_has_the_same_weights(tmp_path: Path, monkeypatc
     assert slow.digests == quick.digests
 
 
+@pytest.mark.thorough
 def test_files_of_weights_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "sweep"
     weights = folder / "cache" / "sweeprof" / "weights" / socket.gethostname()

@@ -272,6 +272,7 @@ main()
     assert (done.returncode, done.stderr) == (130, "")
 
 
+@pytest.mark.slow
 def test_the_machinery_imports_no_framework() -> None:
     modules = "run.fork_server", "metrics.select", "run.shard", "cli.report", "cli.prune", "cli.sync"
     program = "".join(f"import sweeprof.{module}\n" for module in modules)

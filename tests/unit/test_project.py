@@ -109,7 +109,7 @@ def test_other(number): pass
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("together", [1, 2])
 def test_the_other_tests_run(tmp_path: Path, together: int) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\n")

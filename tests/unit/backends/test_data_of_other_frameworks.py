@@ -162,6 +162,7 @@ def test_types_that_numpy_does_not_have() -> None:
     assert array_of(tf.constant([1.5], tf.bfloat16)).dtype == np.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "kind"), [("torch", "tf.data"), ("tensorflow", "torch's loader")])
 def test_training(backend: str, kind: str) -> None:
     model = Net() if backend == "torch" else keras_model()
@@ -267,7 +268,7 @@ def predictions(model: Any, data: list[Any], backend: Any) -> tuple[int, ...]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @converting
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "litert"])
 def test_images_of_different_sizes_in_keras(backend: str) -> None:

@@ -289,6 +289,7 @@ def seen() -> Any:
     return found
 
 
+@pytest.mark.thorough
 def test_threads_are_those_that_compute(seen: Any) -> None:
     one, two = seen["one_thread"], seen["two_threads"]
     assert one["others"] < 0.1 * (one["own"] + one["others"])

@@ -225,6 +225,7 @@ def test_any_cell_is_traced_once_for_all_steps() -> None:
     assert found[ROOT, 0].output_shapes == ((2, 7, 3),)
 
 
+@pytest.mark.slow
 def test_layers_around_layers() -> None:
     distributed = complete(layers.TimeDistributed(layers.Conv2D(3, 3, name="conv")), spec(2, 5, 8, 8, 4))
     assert distributed.macs == 5 * 2 * 6 * 6 * 3 * 9 * 4

@@ -80,6 +80,7 @@ def counted(folder: Path, model: Any, *shapes: tuple[int, ...]) -> LayerTable:
     return count_file(written(folder, model, *shapes), shapes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
 def test_lenet5_costs_what_its_twin_in_torch_does(lenet: dict[str, TfliteFile], quantization: str) -> None:
     table = count_file(lenet[quantization], [(ROWS, 32, 32, 1)])
@@ -387,6 +388,7 @@ print(json.dumps({"threads": found, "loaded": [name for name in ("tensorflow", "
 """
 
 
+@pytest.mark.slow
 def test_a_measured_process_has_the_interpreter_and_as_many_threads_as_it_should(tmp_path: Path) -> None:
     wide = keras.Sequential([keras.Input((1024,)), layers.Dense(1024)])
     command = [sys.executable, "-c", PROGRAM, written(tmp_path, wide, (1024, 1024)).path]

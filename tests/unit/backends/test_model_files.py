@@ -122,7 +122,7 @@ def outputs(backend: Any, node: Mapping[str, Any], x: Any, axis: int | None = 1,
         return np.asarray(model.host_outputs(step()))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("converted_in_forks")
 def test_random_weights_of_pytorch(tmp_path: Path) -> None:
     node = {"_target_": "torch.nn.Linear", "in_features": 16, "out_features": 8}
@@ -134,7 +134,7 @@ def test_random_weights_of_pytorch(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize("kind", [LitertBackend, OnnxruntimeBackend])
 def test_random_weights_of_keras(kind: Any, tmp_path: Path) -> None:
@@ -157,6 +157,7 @@ BATCHES = [(np.ones((2, 3), np.float32), np.array([0, 1]))]
 PASSES = ("compute/macs", "latency/forward", "size/artifact_bytes")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize(
     ("build", "backend"),

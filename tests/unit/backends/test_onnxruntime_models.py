@@ -110,6 +110,7 @@ def test_counts_are_those_of_the_twin_in_torch(found: Sample) -> None:
             assert (own.act_bytes, own.output_dtypes) == (row.act_bytes, row.output_dtypes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 5])
 def test_outputs_are_those_of_torch_whatever_the_batch(batch: int, found: Sample) -> None:
     x = torch.randn(batch, *found.shape[1:], generator=torch.Generator().manual_seed(0))
@@ -137,6 +138,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert [(row.path, row.call) for row in table.rows] == [(ROOT, 0), ("0", 0), ("1", -1)]
 
 
+@pytest.mark.slow
 def test_frozen_parameters_and_shared_ones() -> None:
     module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 2))
     module[1].weight = module[0].weight
@@ -145,6 +147,7 @@ def test_frozen_parameters_and_shared_ones() -> None:
     assert (table.params, table.trainable, table.macs) == (16 + 10, 16, 2 * (16 + 16 + 8))
 
 
+@pytest.mark.slow
 def test_keywords_and_constants_among_the_arguments() -> None:
     class Scaled(nn.Module):
         def forward(self, x: torch.Tensor, other: torch.Tensor, k: int = 1) -> Any:
@@ -218,6 +221,7 @@ def test_a_profiler_that_is_said_to_cost_more_than_the_nodes_took_leaves_no_row_
     assert {call.path: call.forward[0] for call in fair} == pytest.approx({ROOT: 12e-6, "act": 1.5e-6, "conv": 59.5e-6})
 
 
+@pytest.mark.slow
 def test_a_step_of_one_node_takes_what_its_layer_takes() -> None:
     """A product that lasts milliseconds: the profiler's own cost is nothing beside it, and nothing else runs."""
     module = nn.Sequential(nn.Linear(1024, 1024)).eval()

@@ -83,6 +83,7 @@ def test_bytes_of_a_quantized_file(file: OnnxFile) -> None:
     assert table.macs == 4 * 16 * 8
 
 
+@pytest.mark.slow
 def test_static_ranges_come_from_samples(file: OnnxFile) -> None:
     backend = OnnxruntimeBackend(precision="int8", precision_method="static")
     with pytest.raises(Unsupported, match="static takes its ranges from samples, and there are none"):
@@ -172,7 +173,7 @@ def test_what_keras_does_not_quantize() -> None:
         backend.load(builder({"_target_": "support.keras_models.flatten"}), "cpu", None)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("converted_in_forks")
 def test_halves_of_a_keras_model_on_onnxruntime(tmp_path: Path) -> None:
     backend = OnnxruntimeBackend(precision="fp16", cache=str(tmp_path))
@@ -181,6 +182,7 @@ def test_halves_of_a_keras_model_on_onnxruntime(tmp_path: Path) -> None:
     assert (table.macs, table.params_bytes) == (4 * 16 * 8, 2 * (16 * 8 + 8))
 
 
+@pytest.mark.slow
 def test_static_ranges_of_a_convolution(tmp_path: Path) -> None:
     """Weights of 255 steps per channel, inputs and outputs of 255 steps between the extremes of the samples."""
     images = np.random.default_rng(3).uniform(-1, 1, (4, 2, 6, 6)).astype(np.float32)
@@ -201,7 +203,7 @@ def test_static_ranges_of_a_convolution(tmp_path: Path) -> None:
         run(dynamic, lambda: file, images)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize(("precision", "method", "most"), [("fp16", None, 2), ("int8", "dynamic", 1)])
 def test_lower_precisions_of_litert(tmp_path: Path, precision: Any, method: Any, most: int) -> None:

@@ -103,7 +103,7 @@ METRICS = """latency/forward params/total compute/macs memory/act_peak_live_byte
 layers/slowest_self_s operators/self_s"""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_release_that_lacks_one(tmp_path: Path) -> None:
     """What the model's time needs is public; every other figure is there, or says what is missing."""
     subprocess.run([sys.executable, "-c", WITHOUT, tmp_path, METRICS, *OF_TORCH], check=True, timeout=280)

@@ -240,6 +240,7 @@ class Slow(keras.Model):  # type: ignore[misc]
         return x + 1
 
 
+@pytest.mark.slow
 def test_source_lines_of_a_call() -> None:
     model = Slow()
     profiler = sweeprof.Profiler(model, inputs=np.ones((2, 4), np.float32), backend=TensorflowBackend(mode="eager"))
@@ -328,6 +329,7 @@ def attributes(model: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES[:2])
 def test_a_trained_model_is_as_it_was(mode: Any) -> None:
     model = compiled()
@@ -399,6 +401,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_the_file_is_the_model(folder: Path) -> None:
     model = SavedModel(str(folder / "exported"))
     found = outputs(model, Inputs((np.moveaxis(DIGITS, -1, 1),)), 1)
@@ -406,6 +409,7 @@ def test_the_file_is_the_model(folder: Path) -> None:
     assert sum(math.prod(variable.shape) for variable in model.trainable_variables) == 61_706
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
     model = SavedModel(str(folder / "exported"))
     before = model.get_weights()
@@ -683,6 +687,7 @@ def timed(mode: Mode, model: Any) -> Timing:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["eager", "function", pytest.param("xla", marks=pytest.mark.slow)])
 def test_phases_of_a_step(mode: Mode) -> None:
     """Of a wide layer: two products in its forward, twice that in the backward, and Adam's three arrays in the update."""

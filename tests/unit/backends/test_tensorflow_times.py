@@ -175,6 +175,7 @@ class Products(keras.Layer):  # type: ignore[misc]
         return x
 
 
+@pytest.mark.slow
 def test_of_layers_that_differ_in_work_alone_each_has_its_share_of_the_time() -> None:
     counts = {"one": 10, "slow": 40, "two": 10}
     model = keras.Sequential([keras.Input((64,)), *(Products(count, name=name) for name, count in counts.items())])
@@ -238,6 +239,7 @@ def test_probes_change_no_result(mode: ExecutionMode) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_every_call_that_is_timed_has_a_row_in_the_layer_table() -> None:
     model = Chained()
     times = timed(model, inputs=TOKENS, trains=False)
@@ -326,6 +328,7 @@ class Tangled(keras.Model):  # type: ignore[misc]
         return self.recurrent(tf.stack([x] * 5, axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_every_operator_is_counted_in_the_layer_and_phase_that_it_belongs_to(mode: ExecutionMode) -> None:
     found = traced(Tangled(), mode)

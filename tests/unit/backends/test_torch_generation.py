@@ -97,6 +97,7 @@ def keys_and_values(heads: int, length: int, sequences: int = B) -> int:
     return 2 * LAYERS * heads * D * length * sequences * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -293,6 +294,7 @@ def test_a_mask_that_masks_something_stays() -> None:
         assert loop.run(given).shape == (B, NEW)
 
 
+@pytest.mark.slow
 def test_every_pass_measures_a_generation() -> None:
     names = [
         *("generation/latency", "generation/time_to_first_token", "generation/time_per_token", "generation/kv_cache_bytes"),
@@ -316,6 +318,7 @@ def test_every_pass_measures_a_generation() -> None:
     assert not any(module.__dict__.get("forward") for module in model.modules())
 
 
+@pytest.mark.slow
 def test_a_function_of_ones_own() -> None:
     seen: dict[str, object] = {}
 

@@ -149,6 +149,7 @@ def linear(width: int = 4) -> nn.Linear:
 # Known times
 
 
+@pytest.mark.slow
 def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward() -> None:
     sleeper = Sleeper()
     model = nn.Sequential(linear(), nn.Sequential(linear(), sleeper), linear())
@@ -262,6 +263,7 @@ def shares(forward_s: float, backward_s: float) -> Any:
     return Applied(lambda model, x: model.left(x) + model.right(model.own(x)), left=left, right=right, own=shared)
 
 
+@pytest.mark.slow
 def test_a_module_of_several_parents_has_a_row_under_the_one_that_called_it() -> None:
     model = shares(0.01, 0.02)
     naps = model.own[1].naps
@@ -739,6 +741,7 @@ def block(inner: int, outer: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(inner, outer, 3, padding=1), nn.BatchNorm2d(outer), nn.ReLU(inplace=True))
 
 
+@pytest.mark.slow
 def test_the_parts_add_up_to_the_step_without_probes(calibrates: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_module, "clock_of", lambda _device: ThreadClock())
     blocks = block(3, 32), block(32, 32), nn.MaxPool2d(2), block(32, 64)

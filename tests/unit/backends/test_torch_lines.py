@@ -87,6 +87,7 @@ def test_what_a_training_step_keeps_for_its_backward_is_there_at_the_peak(traini
     assert line.peak_bytes == pytest.approx(alive * 4 * MIB, rel=0.05, abs=0.5 * MIB)
 
 
+@pytest.mark.slow
 def test_a_training_step_is_a_whole_one() -> None:
     module = nn.Linear(4, 4)
     before = module.weight.detach().clone()
@@ -119,6 +120,7 @@ class Decorated(nn.Module):
         return x.relu()
 
 
+@pytest.mark.slow
 def test_a_decorated_forward_is_followed_to_its_code() -> None:
     replaced = nn.Linear(4, 4)
     replaced.forward = functools.partial(logged(nn.Linear.forward), replaced)  # type: ignore[method-assign]  # as accelerate has it
@@ -183,6 +185,7 @@ class Failing(nn.Module):
         return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True])
 def test_a_model_that_raises_is_left_as_it_was(training: bool) -> None:
     for good_steps in (0, WARMUP + 1, WARMUP + STEPS):  # warming up, timed, followed by memray

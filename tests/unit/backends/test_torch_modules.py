@@ -568,6 +568,7 @@ def test_dropout(name: str) -> None:
     assert figures(counted(made(name, 0.0).train(), shape)) == (0, 0, 0)
 
 
+@pytest.mark.slow
 @exercises("Upsample UpsamplingBilinear2d")
 @few
 @given(data=st.data())

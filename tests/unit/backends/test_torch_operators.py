@@ -233,6 +233,7 @@ def test_self_times_add_up_to_the_step() -> None:
     assert max(shares) <= 1.02
 
 
+@pytest.mark.slow
 def test_totals_are_those_of_torchs_own_table() -> None:
     """An independent run of the profiler over the same steps, without anything of ours."""
     module, given = small_resnet(), torch.randn(1, 3, 32, 32)

@@ -308,7 +308,7 @@ assert loaded.precision_method == "torchao" and logging.root.manager.disable == 
     assert done.stdout + done.stderr == ""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_settings_that_torchao_changes_are_no_deviation(is_compiled: bool) -> None:
     """They are for compiled models; rows with 8 bits could not be compared with any other, as settings of inductor differed."""
@@ -641,7 +641,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_compiler_is_imported_ahead_of_trials_that_need_it() -> None:
     cases = []
     for mode, name in (

@@ -79,6 +79,7 @@ def address(folder: Folder) -> str | None:
     return str(found[0]) if found else None
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_is_sent_as_one(tmp_path: Path) -> None:
     folder = sweep(tmp_path, "a", LAB)
     note_ending(folder, "interrupted", "interrupted before it was measured")
@@ -86,6 +87,7 @@ def test_an_interrupted_sweep_is_sent_as_one(tmp_path: Path) -> None:
     assert got(folder) == [LAB, "interrupted", ["timing: interrupted before it was measured"]]
 
 
+@pytest.mark.slow
 def test_a_search_in_which_memory_ran_out_has_ended_well(tmp_path: Path) -> None:
     folder = sweep(tmp_path, "a", LAB)
     goals = (SearchGoal("latency/forward", "minimize"),)
@@ -97,6 +99,7 @@ def test_a_search_in_which_memory_ran_out_has_ended_well(tmp_path: Path) -> None
     assert got(folder) == [LAB, "finished", ["analysis: MemoryError"]]
 
 
+@pytest.mark.slow
 def test_one_sweep_that_cannot_be_sent_keeps_no_other_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = sweep(tmp_path, "a", "http://me:pa55word@lab:5000")
     unreadable, locked, fine = sweep(tmp_path, "b", LAB), sweep(tmp_path, "c", LAB), sweep(tmp_path, "d", LAB)
@@ -124,6 +127,7 @@ def test_an_address_goes_to_the_sweeps_of_that_address_alone(
     assert [address(folder) for folder in (secret, other)] == [whole, "http://other:5000"]
 
 
+@pytest.mark.slow
 def test_a_login_in_the_environment_spares_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server, database = sweep(tmp_path, "a", "http://me:pa55word@lab:5000"), sweep(tmp_path, "b", "postgresql://u:p@h/d")
     assert main([str(server.path)]) == 1
@@ -133,6 +137,7 @@ def test_a_login_in_the_environment_spares_the_address(tmp_path: Path, monkeypat
     assert address(server) == LAB
 
 
+@pytest.mark.slow
 def test_running_jobs_are_left_to_collect(
     tmp_path: Path, slurm: ScriptedSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:

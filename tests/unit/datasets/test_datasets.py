@@ -540,6 +540,7 @@ def test_the_users_code_is_run_again_in_a_later_run(
     assert len(names(home)) == 2
 
 
+@pytest.mark.slow
 def test_processes_that_begin_together_decode_once(tmp_path: Path, home: Path) -> None:
     """The other one waits for it."""
     (tmp_path / "slow_data.py").write_text(

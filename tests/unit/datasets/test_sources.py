@@ -579,7 +579,7 @@ def test_mistakes_in_saved_datasets(folder: Path, options: dict[str, Any], messa
     assert re.search(message, str(error.value))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("described_here")
 def test_a_plan_knows_tokenizer_and_vocabulary_of_a_saved_model(folder: Path) -> None:
     from sweeprof.model_sources.transformers import import_transformers

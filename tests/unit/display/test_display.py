@@ -257,6 +257,7 @@ def test_the_html_leaves_colours_to_the_page(profiled: sweeprof.Profile) -> None
     assert colours == {"inherit", "none"}
 
 
+@pytest.mark.slow
 def test_passes_print_as_tables() -> None:
     protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
     profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
@@ -284,6 +285,7 @@ def test_passes_print_as_tables() -> None:
         assert {row[0].text: row[1].value for row in table.rows}[field] == getattr(result, field)
 
 
+@pytest.mark.slow
 def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out() -> None:
     protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
     profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)

@@ -160,6 +160,7 @@ def test_a_compiled_backend_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) ->
     assert str(found.reason).endswith("is installed, a C++ compiler is not")
 
 
+@pytest.mark.slow
 def test_a_backend_that_cannot_be_used_says_why() -> None:
     broken = {**TORCH, "_target_": "sweeprof.backends.absent.Backend"}
     found = doctor._row("torch", broken, doctor.probed(broken))
@@ -169,6 +170,7 @@ def test_a_backend_that_cannot_be_used_says_why() -> None:
     assert "absent" in found.reason
 
 
+@pytest.mark.slow
 def test_a_backend_that_works_and_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.probed(TORCH)["devices"] == ["cpu"]
     monkeypatch.setattr(doctor, "PROBE_S", 0.01)

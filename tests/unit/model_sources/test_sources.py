@@ -277,6 +277,7 @@ def test_ids_of_a_keras_model_are_below_the_rows_of_its_embedding(tmp_path: Path
     assert described.inputs == {"ids": ArraySpec((4,), "int32", high=33), "mask": ArraySpec((4,), "bool", low=1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -70,6 +70,7 @@ def test_the_baseline_is_the_plainest_of_what_a_sweep_varies(arguments: list[str
     assert len(plan.shards) == 1
 
 
+@pytest.mark.slow
 def test_a_loss_and_an_optimizer_of_the_users_key_by_key() -> None:
     """As a model and its arguments: none of these keys is in the default config, in which both are names."""
     optimizer = ("training.optimizer._target_=builtins.dict", "training.optimizer.lr=0.1,0.01")
@@ -91,6 +92,7 @@ def test_an_inference_is_measured_once_whatever_trains() -> None:
 # Names and commands
 
 
+@pytest.mark.slow
 def test_a_model_of_a_file_is_the_users_own(tmp_path: Path) -> None:
     """It has its name, and neither arguments nor builders of the default model, which would be measured beside it."""
     node = "model: {torch: {_target_: sweeprof.zoo.mlp.torch_model, pretrained: false}}\n"
@@ -125,6 +127,7 @@ def test_names_of_config_files_may_have_any_letters(tmp_path: Path) -> None:
     assert {c.axes["model"]: c.config["model"]["fake"]["step_s"] for c in plan.combinations} == steps
 
 
+@pytest.mark.slow
 def test_names_of_variants_are_those_that_the_file_has(tmp_path: Path) -> None:
     """YAML 1.1 reads ``on``, ``no``, ``1e3`` and ``0x10`` as booleans and numbers."""
     names = ("on", "no", "1e3", "0x10", "'yes'")
@@ -267,6 +270,7 @@ def test_ten_thousand_combinations_take_bounded_work() -> None:
     assert len(json.dumps(data)) < 10_000_000
 
 
+@pytest.mark.slow
 def test_a_composition_that_is_no_longer_in_memory_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

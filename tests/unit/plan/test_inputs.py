@@ -83,6 +83,7 @@ def test_a_dataset_of_ones_own_goes_before_generated_inputs() -> None:
     assert targets == [DIGITS, "sweeprof.datasets.Auto", DIGITS]
 
 
+@pytest.mark.slow
 def test_a_file_runs_on_the_backend_that_reads_it(tmp_path: Path) -> None:
     model = ("model=file", f"model.path={onnx_file(tmp_path)}", "inputs.sequence=4,8")
     plan = planned([*model, "backend=onnxruntime,torch", "tracking=none"])

@@ -140,6 +140,7 @@ def test_a_misspelt_argument(target: str, arguments: dict[str, int], nearest: st
     assert problem.allowed.startswith(f"is not an argument of {target}. Known: ")
 
 
+@pytest.mark.slow
 def test_data_of_another_form_are_reported_before_anything_is_measured() -> None:
     def found(*names: str, here: bool = True) -> list[Problem]:
         made = [combination("sweeprof.backends.fake.FakeModel") for _ in names]
@@ -215,6 +216,7 @@ def test_packaged_targets_need_no_process(monkeypatch: pytest.MonkeyPatch) -> No
     assert probe([combination("packaged.Model")], PACKAGED | {"packaged.Model"}) == []
 
 
+@pytest.mark.slow
 def test_devices_are_those_of_the_host_and_the_backend() -> None:
     (problem,) = probe([combination("probed_fine.MyNet", "cuda")], PACKAGED)
     assert (problem.key, problem.value) == ("device.type", "cuda")

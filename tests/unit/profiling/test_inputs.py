@@ -288,6 +288,7 @@ def test_a_class_is_not_a_model() -> None:
 # Models that are given as the path of a file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["auto", "openvino"])
 def test_an_onnx_file(backend: str, tmp_path: Path) -> None:
     product = helper.make_node("MatMul", ["a", "w"], ["y"], "product")

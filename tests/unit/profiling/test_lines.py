@@ -109,6 +109,7 @@ def works() -> None:
     sum(range(3))
 
 
+@pytest.mark.slow
 def test_functions_and_tracing_are_left_as_they_were() -> None:
     def tracer(*_: Any) -> None: ...
 
@@ -233,6 +234,7 @@ def test_functions_of_one_name_in_one_file_are_told_apart() -> None:
         assert found[function.__code__] == {function.__code__.co_firstlineno + 1: pytest.approx(size, rel=0.01)}
 
 
+@pytest.mark.slow
 def test_while_another_tracker_runs_there_is_a_reason(tmp_path: Path) -> None:
     import memray
 
@@ -551,6 +553,7 @@ def my_func() -> list[int]:
     return a
 
 
+@pytest.mark.slow
 def test_the_readme_example_of_memory_profiler() -> None:
     assert len(my_func()) == 10**6
     lines = by_text(my_func.lines)
@@ -601,6 +604,7 @@ def test_methods_and_generators() -> None:
     assert hits_of(Counter.upto)["yield i"] == 3
 
 
+@pytest.mark.slow
 def test_recursion_and_errors() -> None:
     @sweeprof.profile_lines(memory=True)
     def factorial(n: int) -> int:
@@ -701,6 +705,7 @@ def script(tmp_path: Path) -> Callable[[str], str]:
     return written
 
 
+@pytest.mark.slow
 def test_the_functions_that_a_script_marks(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.argv, sys.modules["__main__"], list(sys.path), line_profiler.profile
     assert run_command(["lines", "--memory", script(MARKED), "--verbose", "100"]) == 0
@@ -744,6 +749,7 @@ unmarked()
 """
 
 
+@pytest.mark.slow
 def test_a_script_of_memory_profiler(script: Callable[[str], str], tmp_path: Path) -> None:
     """The sizes of NumPy's arrays are known; the function that another one calls has figures of its own.
 

@@ -150,6 +150,7 @@ def test_the_product_is_as_fast_as_torchs_timer_finds_it(found: Peaks) -> None:
     assert 0.3 < ratio < 3.5
 
 
+@pytest.mark.slow
 def test_the_copy_is_as_fast_as_numpys(found: Peaks) -> None:
     assert (found.dtype, found.device, found.threads, found.is_cached) == ("float32", "cpu", 1, False)
     assert found.ridge == found.flops_per_s / found.bytes_per_s

@@ -176,7 +176,7 @@ def test_fifty_models_of_five_hundred_layers_stay_under_six_megabytes() -> None:
     assert len(html(comparison(), True, {f"model={n}": layers(n) for n in range(50)}).encode()) < MOST_BYTES
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("models", "metrics"), [(9, 70), (2, 40)], ids=["figures", "in full"])
 def test_a_page_full_of_everything_stays_under_six_megabytes(models: int, metrics: int) -> None:
     chance = random.Random(1)
@@ -195,7 +195,7 @@ def test_a_page_full_of_everything_stays_under_six_megabytes(models: int, metric
     assert len(page.encode()) < MOST_BYTES
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_page_of_many_combinations_is_as_large_as_the_documentation_says() -> None:
     sample = drawn(3, 470, sizes=7).comparison()
     assert len(sample.rows) >= 21 * 470

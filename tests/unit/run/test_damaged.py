@@ -266,7 +266,7 @@ WRONG = ('"x"', "-1", "null", '{"x": [1]}', "[[1]]", '"\\ud800"', "1e400", "1" +
 DECIDED = f"records/{ID}/decided.json"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["plan.json", "tracking.json", "driver.json", DECIDED, "comparison.json"])
 def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
     name: str, folder: Folder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -152,6 +152,7 @@ def in_background(step: Callable[[], object]) -> Future[object]:
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit_s", [30, None])
 def test_a_stopped_fork_server_does_not_stop_the_sweep(
     own: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None
@@ -172,6 +173,7 @@ def test_a_stopped_trial_is_ended_by_its_limit(shared: ForkServer, tmp_path: Pat
     assert running.result(20) == ProcessExit(-signal.SIGKILL, timed_out=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_an_idle_fork_server_that_is_stopped_or_dies_is_replaced(tmp_path: Path, number: signal.Signals) -> None:
     with WorkerPool("fork", tmp_path / "logs") as pool:
@@ -209,6 +211,7 @@ def test_a_fork_server_that_is_stopped_during_its_import(
     assert is_gone(pid)
 
 
+@pytest.mark.slow
 def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
     tmp_path: Path, importer: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +292,7 @@ sys.modules["sweeprof.backends.torch.private"] = SimpleNamespace(is_in_bad_fork=
 """
 
 
+@pytest.mark.slow
 def test_an_import_that_uses_the_gpu_is_left_to_the_trials(
     tmp_path: Path, write_module: Callable[[str, str], None]
 ) -> None:

@@ -59,6 +59,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return folder
 
 
+@pytest.mark.slow
 def test_a_record_keeps_both_ends_of_a_long_error(failed: Folder) -> None:
     assert max(path.stat().st_size for path in failed.records.glob("cb/*.json")) < 100_000
     for record in read_records(failed.records):

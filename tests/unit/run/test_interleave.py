@@ -136,6 +136,7 @@ def run_of(timing: Timing) -> InterleavedRun:
     return timing.interleaved_run
 
 
+@pytest.mark.slow
 def test_every_round_is_an_interleaved_run(tmp_path: Path) -> None:
     models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, "b": {"step_s": [0.25, 0.125]}}
     found = run(tmp_path, interleaved_plan(models, rounds=2))
@@ -193,6 +194,7 @@ def test_each_ending_has_its_row_and_the_others_go_on(tmp_path: Path) -> None:
     assert not {"chang", "cslow"} & set(run_of(timing(found["a1"])).partners)
 
 
+@pytest.mark.slow
 def test_who_is_left_alone_is_timed_alone(tmp_path: Path) -> None:
     found = run(tmp_path, interleaved_plan({"a": {}, "slow": {"on_build": "hang"}}, rounds=2, timeout_s=0.5))
     assert timing(found["a0"]).interleaved_run is not None
@@ -220,7 +222,7 @@ def model(who, **arguments):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit_s", [1.0, None])
 def test_a_participant_or_its_fork_server_that_is_stopped_ends_and_the_others_go_on(
     tmp_path: Path, write_module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, limit_s: float | None
@@ -238,6 +240,7 @@ def test_a_participant_or_its_fork_server_that_is_stopped_ends_and_the_others_go
     assert statuses == {"a0": "ok", "trial0": "timeout", "server0": "lost"}, reasons
 
 
+@pytest.mark.slow
 def test_an_interrupted_interleaved_run_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: Any, *_: Any) -> None:
         raise KeyboardInterrupt
@@ -250,6 +253,7 @@ def test_an_interrupted_interleaved_run_leaves_none(tmp_path: Path, monkeypatch:
     assert read_records(folder.records) == []
 
 
+@pytest.mark.slow
 def test_with_fail_fast_a_bout_is_the_last(tmp_path: Path) -> None:
     plan = interleaved_plan({"a": {}, "b": {"on_step": "raise"}}, "inline", rounds=2)
     found = run(tmp_path, dataclasses.replace(plan, fail_fast=True))

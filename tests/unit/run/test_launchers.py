@@ -81,6 +81,7 @@ PLAN = dataclasses.replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_waiting", [False, True])
 def test_a_process_that_holds_the_lock_and_measures_nothing_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_waiting: bool

@@ -179,6 +179,7 @@ def test_a_stream_of_the_others_starves_no_one(folder: Path, single: bool) -> No
     assert since[0] <= 20
 
 
+@pytest.mark.slow
 @only_root
 def test_users_exclude_each_other_whoever_made_the_files(folder: Path) -> None:
     folder.parent.chmod(0o777)
@@ -475,6 +476,7 @@ def test_a_bout_on_several_devices_has_the_whole_host(root: Path, host: HostLock
         assert (place.gpu, place.environment) == (None, {})
 
 
+@pytest.mark.slow
 def test_processes_of_two_shards_see_different_gpus(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

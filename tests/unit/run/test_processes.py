@@ -74,6 +74,7 @@ def test_question_and_answer(child: Child) -> None:
     assert child.receive() == {"n": 2}
 
 
+@pytest.mark.slow
 def test_what_a_child_has_started_ends_with_it(child: Child) -> None:
     started = psutil.Process(child.ask({"do": "start"})["pid"])
     child.close()

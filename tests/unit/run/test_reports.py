@@ -382,6 +382,7 @@ def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(tmp_path: 
     assert comparison_of(folder).running is None
 
 
+@pytest.mark.slow
 def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of())
     began = time.monotonic()
@@ -428,6 +429,7 @@ def test_a_full_disk_does_not_end_the_driver_of_a_cluster(
     assert "the reports of the running sweep were not written: [Errno 28] No space left on device" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_report_of_a_killed_sweep_has_all_rows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of("fork", "abcd", 3))
     ended = 9

@@ -78,6 +78,7 @@ def measured(folder: Folder) -> set[str]:
     return {path.parent.name for path in folder.records.glob("*/*.json")}
 
 
+@pytest.mark.slow
 def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: Path) -> None:
     folder, comparison = searched(tmp_path / "sweep", plan_of(conditions=("latency < 5 ms",)))
     assert len(measured(folder)) == len(comparison.rows) == 10

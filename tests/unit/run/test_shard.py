@@ -105,6 +105,7 @@ def test_every_trial_has_its_record(tmp_path: Path) -> None:
     assert psutil.Process().children() == []
 
 
+@pytest.mark.slow
 def test_after_a_timeout_the_combination_is_skipped(tmp_path: Path) -> None:
     models = {"hang": {"on_step": "hang"}}
     found = run(tmp_path, fake_plan(models, ["timing", "quality"], "fork", {"timeout_s": 0.5}, rounds=2))
@@ -194,6 +195,7 @@ def outcomes(tmp_path: Path, *behaviours: str) -> dict[str, tuple[str, str | Non
     return {name: ending for name, ending in named.items() if not name.endswith("next")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hostile")
 def test_no_exit_code_of_a_trial_ends_the_others(tmp_path: Path) -> None:
     codes = ["74", "0", "130", "255"]
@@ -201,6 +203,7 @@ def test_no_exit_code_of_a_trial_ends_the_others(tmp_path: Path) -> None:
     assert found == {code: ("crashed", f"exited with code {code} without leaving a record") for code in codes}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hostile")
 def test_what_a_model_sets_for_its_process_stays_there(tmp_path: Path) -> None:
     harmless = ["no file", "no descriptor", "no streams", "no settings"]
@@ -310,6 +313,7 @@ def test_a_record_says_when_it_ran_and_what_else_did_while_it_measured(tmp_path:
     assert "others" not in found["cok/quality-0"].environment
 
 
+@pytest.mark.slow
 def test_what_has_a_record_is_not_run_again(tmp_path: Path) -> None:
     plan = fake_plan({"a": {}, "b": {}}, ["quality"])
     folder = sweep_folder(tmp_path / "sweep", plan)
@@ -348,7 +352,7 @@ class Odd:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_dataset_that_hangs_or_dies_keeps_no_other_from_being_decoded(
     tmp_path: Path,
     write_module: Callable[[str, str], None],

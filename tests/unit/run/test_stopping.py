@@ -95,6 +95,7 @@ def test_the_number_of_trials_is_an_upper_limit(tmp_path: Path) -> None:
     assert str(counts) == f"0 trials are measured, at most {3 * MOST} missing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "least", "most"), [(None, 5, MOST - 1), ("1h", MOST, MOST)])
 def test_the_undecidable_is_given_up_without_a_budget(
     tmp_path: Path, budget: str | None, least: int, most: int
@@ -135,6 +136,7 @@ def test_a_side_that_fails_does_not_keep_the_other_waiting(tmp_path: Path, faili
     assert [row.status for row in comparison.rows if row.combination_id == f"c{failing}"] == ["failed"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_shard_goes_on_where_it_was(tmp_path: Path) -> None:
     """Of the rounds that a first run measured nothing is measured again, and the notes of decided combinations stay valid."""
     folder, whole = swept(tmp_path, plan_of(CLEAR_AND_NOISY))
@@ -202,6 +204,7 @@ def test_the_answer_says_that_nothing_is_compared(tmp_path: Path) -> None:
     assert answer(single).advice.startswith("Nothing is compared, because there is one combination: ")
 
 
+@pytest.mark.slow
 def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
     """The fake clock is exact, so that three rounds decide."""
     plan = plan_of({"base": {}, "slower": {}})
@@ -399,6 +402,7 @@ def test_a_budget_measures_until_verdicts_are_decided(protocol: str) -> None:
     assert "budget=5min" in combination.command
 
 
+@pytest.mark.slow
 def test_the_answer_says_what_another_hour_would_settle(tmp_path: Path) -> None:
     """Of comparisons that are not decided, an hour has room for some; a round of either side takes a minute."""
     models = {"base": {"step_s": 0.01}} | {f"near{i}": {"step_s": 0.0107, "spread": 0.02} for i in range(8)}

@@ -109,6 +109,7 @@ def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: F
     assert stored(folder)["sent"]
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, folder: Folder) -> None:
     with make() as process:
         process.open(folder.read_plan())
@@ -120,6 +121,7 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
         assert process.trouble is None
 
 
+@pytest.mark.slow
 def test_a_tracker_that_hangs_at_first_is_replaced(make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "OPEN_S", 0.5)
     with make(on_open="time.sleep(600)") as process:

@@ -390,6 +390,7 @@ NAMED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "command"), NAMED)
 def test_no_command_uses_an_address_that_only_the_folder_of_another_user_names(
     kind: str, command: str, home: Path, listener: Listener

@@ -60,6 +60,7 @@ def short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> 
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_limits")
 @pytest.mark.parametrize("behaviour", ["closes", "redirects"])
 def test_requests_to_mlflow_end(behaviour: Behaviour, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_every_measured_combination_has_a_line_over_the_nights(store: Store) -> 
     assert "mlflow.sharedViewState.sweeprof-history-trend" in store.experiment(NAME).tags
 
 
+@pytest.mark.slow
 def test_sending_again_adds_nothing(store: Store) -> None:
     send(store, night(20), night(20))
     before = first(store).to_dictionary()
@@ -85,6 +86,7 @@ def test_sending_again_adds_nothing(store: Store) -> None:
 FAILED = dataclasses.replace(night(21).rows[0], status="failed", reason="no luck")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweeps", "points", "newest"),
     [

@@ -59,6 +59,7 @@ def night(number: int) -> Comparison:
     return small(sweep_id=f"s{number}", created=f"2026-11-{number:02}T00:30:00+00:00")
 
 
+@pytest.mark.slow
 def test_a_sweep_leaves_a_run_with_links_and_one_per_combination(store: Store) -> None:
     store.send(comparison(), history=True)
     parent, children = store.sweep(), store.combinations()
@@ -518,7 +519,7 @@ def test_temporary_files_may_be_on_another_file_system(
     assert [path.name for path in target.iterdir()] == ["found.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_process_asks_mlflow_where_there_is_no_folder(store: Store) -> None:
     of = night(20)
     store.send(of)
