@@ -348,6 +348,7 @@ def as_if_enabled(energy: Any, x: torch.Tensor) -> Any:
 GRADIENTS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "backward": backward,
     "as if enabled": as_if_enabled,
+    "functional": lambda energy, x: torch.autograd.functional.vjp(energy, x)[1],  # type: ignore[no-untyped-call]
     "torch.func": lambda energy, x: torch.func.grad(energy)(x),
 }
 
