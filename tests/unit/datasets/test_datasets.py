@@ -111,6 +111,7 @@ IDS = np.arange(12).reshape(4, 3)
 
 def test_a_batch_has_the_structure_of_the_samples() -> None:
     split = Split({"ids": IDS, "pair": (IDS * 2, IDS.astype(bool))}, (IDS[:, 0], IDS[:, 1]))
+    assert Split(IDS, [4, 5, 6, 7]).batch(np.array([3, 0]))[1].tolist() == [7, 4]
     assert len(split) == 4
     inputs, targets = split.batch(np.array([3, 0]))
     np.testing.assert_array_equal(inputs["ids"], IDS[[3, 0]])

@@ -355,6 +355,11 @@ def test_a_search_is_part_of_the_plan() -> None:
     assert len(plan.shards) == 1
     assert Plan.from_dict(plan.to_dict()) == plan
     assert "search" not in plan.combinations[0].command
+    program = ("backend=command", "backend.command=[expr, '{args.n}']", "args.n=1,2", "tracking=none")
+    reported = "backend.metrics={score: {regex: .+, better: higher}}"
+    search = planning.planned([*program, reported, "search.maximize=score"]).search
+    assert search is not None
+    assert search.goals == (SearchGoal("command/score", "maximize"),)
 
 
 def test_without_trials_a_sixth_of_the_combinations_is_measured_and_at_least_twenty() -> None:
