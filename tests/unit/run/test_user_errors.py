@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def live(model):
 def fine(model):
     "Reads the model, too."
     return 3
+
+class Spoilt(Data):
+    def read(self, name):
+        import numpy
+        return numpy.full((8, 2, 3), numpy.nan)
 """
 METRICS = ("latency/forward", *({"_target_": f"failing_user.{name}"} for name in ("read", "live", "fine")))
 
@@ -130,14 +136,19 @@ def test_an_error_of_the_user_has_its_line_and_log(model: dict[str, Any], datase
 
 
 def test_a_metric_that_raises_leaves_the_combination_incomplete(module: Any) -> None:
-    code, folder, printed = swept(plan_of({"step_s": 0.5}, ["timing", "live"], METRICS))
+    plan = plan_of({"step_s": 0.5}, ["timing", "live"], METRICS, "failing_user.Spoilt")
+    code, folder, printed = swept(plan)
     assert code == 2
     (row,) = read_back(folder).rows
+    spoilt = "8 of the 8 samples of split('test') have inputs that are NaN or infinite"
+    assert spoilt in [warning.text for warning in row.warnings]
     values = {name: cell.measurement.value for name, cell in row.cells.items()}
     assert values == {"latency/forward": 0.5, "mine/read": None, "mine/live": None, "mine/fine": 3}
     said = "metrics mine/read, mine/live: ArithmeticError: no luck (failing_user.py:23 in lucky)"
     assert (row.status, row.reason) == ("ok", said)
     assert "1 of 1 combination measured, 1 of them incompletely" in printed
+    _, folder, _ = swept(replace(plan, fail_fast=True))
+    assert folder.stopped() == f"fail_fast: live failed: metric mine/live: {said.partition(': ')[2]}"
     assert f"– {said}" in " ".join(printed.split())
     assert "raise ArithmeticError" in (folder.path / "report.html").read_text()
 
