@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from support.command import FAKE, Command, folder_of, running_command, wait_for
+from support.command import FAKE, NOTING, Command, folder_of, running_command, wait_for
 from support.processes import left_after
 
 PAIRED = (*FAKE, "compare.baseline={batch_size: 1}")
@@ -170,7 +170,9 @@ def hangs(cwd: Path) -> bool:
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    with running_command(tmp_path, *PAIRED, "model.fake.on_step=null,hang", "name=stopped") as process:
+    (tmp_path / "noting.py").write_text(NOTING)
+    arguments = ("model.fake.on_step=null,hang", "name=stopped", "tracking._target_=noting.Noting")
+    with running_command(tmp_path, *PAIRED, *arguments) as process:
         wait_for(lambda: hangs(tmp_path), process)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -180,6 +182,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert records
     assert {r["status"] for r in records} == {"ok"}
     assert "interrupted before it was measured" in " ".join(table(folder, "model")["reason"].dropna())
+    assert json.loads((folder / "noted.json").read_text()) == [None, "interrupted"]
     assert (folder / "report.html").is_file()
     assert "Traceback" not in out + err
 

@@ -81,11 +81,11 @@ def test_every_ending_has_its_exit_code(stubbed: Bench, answers: dict[str, str],
 
 def test_an_old_summary_is_not_taken_for_tonights(stubbed: Bench) -> None:
     (stubbed.path / "summary.md").write_text("yesterday was bad")
-    done = stubbed.night(STUB_NIGHT="2026-11-02_02-00-00", STUB_COMPARE="1")
+    done = stubbed.night(STUB_NIGHT="2026-11-02_02-00-00", STUB_COMPARE="1", NOTIFY='{ echo "$CODE"; cat; } >told.txt')
+    said = "# nightly: the nightly run did not finish\n\nThe comparison with tag:nightly ended with exit code 1.\n\n"
+    assert done.stdout.startswith(f"{said}    nightly: ")  # then the log
     assert "yesterday" not in done.stdout
-    assert done.stdout.startswith(
-        "# nightly: the nightly run did not finish\n\nThe comparison with tag:nightly ended with exit "
-    )
+    assert (stubbed.path / "told.txt").read_text() == f"1\n{done.stdout}"
 
 
 def test_the_sweep_gets_the_server_and_the_thresholds_of_single_metrics(stubbed: Bench) -> None:

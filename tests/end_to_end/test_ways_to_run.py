@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import sweeprof
-from support.command import QUIET, Command, environment, start_command
+from support.command import NOTING, QUIET, Command, environment, start_command
 from support.planning import write_configs
 
 if TYPE_CHECKING:
@@ -133,24 +133,6 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=variables, check=False)
     assert ran.returncode == 120
     assert ran.stderr == "error: the output could not be written: No space left on device\n"
-
-
-NOTING = """
-import json
-from sweeprof.tracking import Links, Tracker
-
-class Noting(Tracker):
-    def __init__(self, uri, **_):
-        self.uri = uri
-
-    def open(self, sweep):
-        return Links(False, str(self.uri))
-
-    def close(self, comparison, records, folder, ending):
-        (folder / "noted.json").write_text(json.dumps([self.uri, ending]))
-        return self.open(None)
-"""
-"""A tracker that needs no MLflow, whose import and database take seconds."""
 
 
 OWN_CODE = """
