@@ -232,6 +232,15 @@ def test_constants_of_the_forward_have_values() -> None:
 
     layers = table(Functional(masked), (3, 4))
     assert (layers.method, layers.macs) == ("shapes", 18 * 4 * 2)
+    remembered: list[torch.Tensor] = []
+
+    def positioned(x: torch.Tensor) -> torch.Tensor:
+        if not remembered:  # an index of positions, for example
+            remembered.append(torch.arange(10_000).view(100, 100).flip(0))
+        return x + remembered[0].sum()
+
+    assert table(Functional(positioned), (3, 4)).method == "shapes"
+    assert remembered[0][0, 0] == 9900
 
 
 # Values that integers among the inputs have
