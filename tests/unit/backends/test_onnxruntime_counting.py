@@ -498,41 +498,62 @@ IMAGE: list[Shape] = [(2, 3, 4, 4)]
 N = 2 * 3 * 4 * 4
 NORM = {name: floats(3) for name in ("s", "b", "m", "v")}
 DOUBLED = {"": None, "scales": np.array([1, 1, 2, 2], np.float32)}
+GRU = {"w": floats(1, 48, 8), "r": floats(1, 48, 16)}
+RNN = {"w": floats(1, 16, 8), "r": floats(1, 16, 16)}
 # MACs, FLOPs and operations of shapes and weights
 GRAPHS: list[tuple[str, list[Shape], dict[str, Any], dict[str, Any], tuple[int, int, int]]] = [
     ("MatMul", [(3, 8)], {"w": floats(8, 5)}, {}, (120, 240, 225)),
     ("MatMul", [(2, 3, 4), (2, 4, 6)], {}, {}, (144, 288, 252)),
     ("Gemm", [(3, 8)], {"w": floats(5, 8), "c": floats(5)}, {"transB": 1}, (120, 255, 240)),
+    ("Gemm", [(3, 8)], {"w": floats(5, 8)}, {"transB": 1}, (120, 240, 225)),
     # 1·4·6·6 outputs of sums over 3·3·3
     ("Conv", [(1, 3, 8, 8)], {"w": floats(4, 3, 3, 3), "c": floats(4)}, {}, (3888, 7776 + 144, 7776)),
     ("Conv", [(8, 2, 8, 8)], {"w": floats(4, 1, 2, 2)}, {"group": 2}, (6272, 12544, 12544 - 8 * 4 * 49)),
+    ("Conv", [(8, 2, 9)], {"w": floats(4, 2, 2)}, {}, (1024, 2048, 1792)),
     ("ConvTranspose", [(2, 4, 8, 8)], {"w": floats(4, 6, 4, 4)},
      {"strides": [2, 2], "pads": [1, 1, 1, 1]}, (49_152, 98_304, 98_304 - 2 * 6 * 16 * 16)),
+    ("Einsum", [(2, 3, 4), (2, 4, 6)], {}, {"equation": "bij,bjk->bik"}, (144, 288, 252)),
     ("Einsum", [(2, 5, 3, 4), (2, 5, 4, 6)], {}, {"equation": "...ij,...jk->...ik"}, (720, 1440, 1260)),
     ("Einsum", [(3, 4), (4, 5), (5, 6)], {}, {"equation": "ij,jk,kl->il"}, (60 + 90, 300, 300 - 15 - 18)),
+    ("Einsum", [(2, 3), (2, 4)], {}, {"equation": "bi,bj->bij"}, (0, 24, 24)),
+    ("Einsum", [(3, 4)], {}, {"equation": "ij->ji"}, (0, 0, 0)),
     ("Einsum", [(3, 4)], {}, {"equation": "ij->i"}, (0, 12, 9)),
     # 5 steps of 4 samples, 8 inputs, 16 units
-    ("GRU", [(5, 4, 8)], {"w": floats(1, 48, 8), "r": floats(1, 48, 16), "c": floats(1, 96)},
-     {"hidden_size": 16}, (23_040, 51_520, 52_800)),
+    ("GRU", [(5, 4, 8)], GRU | {"c": floats(1, 96)}, {"hidden_size": 16}, (23_040, 51_520, 52_800)),
+    ("GRU", [(5, 4, 8)], GRU, {"hidden_size": 16}, (23_040, 49_600, 50_880)),
     ("LSTM", [(5, 4, 8)], {"w": floats(2, 64, 8), "r": floats(2, 64, 16), "c": floats(2, 128)},
      {"hidden_size": 16, "direction": "bidirectional"}, (61_440, 136_320, 142_720)),
+    ("RNN", [(5, 4, 8)], RNN, {"hidden_size": 16}, (7680, 16_000, 17_280)),
+    ("RNN", [(5, 4, 8)], RNN, {"hidden_size": 16, "activations": ["Relu"]}, (7680, 16_000, 15_360)),
     # 2·2·16 rows over 16 keys; a softmax is 4·16 - 1 a row
     ("Attention", [(2, 2, 16, 8)] * 3, {}, {}, (16_384, 34_816, 36_288)),
     ("Attention", [(2, 16, 16)] * 3, {}, {"q_num_heads": 2, "kv_num_heads": 2}, (16_384, 34_816, 36_288)),
     ("Attention", [(2, 4, 16, 8), (2, 2, 16, 8), (2, 2, 16, 8)], {"m": floats(16, 16)}, {}, (32_768, 71_680, 74_624)),
+    ("Relu", IMAGE, {}, {}, (0, N, N)),
+    ("Sigmoid", IMAGE, {}, {}, (0, N, 3 * N)),
     ("Tanh", IMAGE, {}, {}, (0, N, 7 * N)),
+    ("Gelu", IMAGE, {}, {}, (0, N, 5 * N)),
     ("Gelu", IMAGE, {}, {"approximate": "tanh"}, (0, N, 15 * N)),
+    ("HardSwish", IMAGE, {}, {}, (0, N, 5 * N)),
     ("Softsign", IMAGE, {}, {}, (0, 3 * N, 3 * N)),
     ("Softmax", IMAGE, {}, {"axis": 1}, (0, N, 4 * N - 32)),
+    ("LogSoftmax", IMAGE, {}, {"axis": 1}, (0, N, 4 * N)),
     ("AveragePool", IMAGE, {}, {"kernel_shape": [2, 2], "strides": [2, 2]}, (0, N, N)),
     ("MaxPool", IMAGE, {}, {"kernel_shape": [2, 2], "strides": [2, 2]}, (0, N, N // 4)),
+    ("GlobalAveragePool", IMAGE, {}, {}, (0, N, N)),
     ("BatchNormalization", IMAGE, NORM, {}, (0, 2 * N, 4 * N + 6)),
     ("InstanceNormalization", IMAGE, {"s": floats(3), "b": floats(3)}, {}, (0, 5 * N, 7 * N + 4 * 6)),
+    ("GroupNormalization", IMAGE, {"s": floats(3), "b": floats(3)}, {"num_groups": 3}, (0, 5 * N, 7 * N + 4 * 6)),
+    ("LayerNormalization", IMAGE, {"s": floats(4), "b": floats(4)}, {}, (0, 5 * N, 7 * N + 4 * 24)),
     ("LayerNormalization", IMAGE, {"s": floats(4, 4)}, {"axis": 2}, (0, 5 * N, 6 * N + 4 * 6)),
+    ("RMSNormalization", IMAGE, {"s": floats(4)}, {}, (0, 4 * N, 4 * N + 2 * 24)),
     ("ReduceSum", IMAGE, {"axes": np.array([2, 3])}, {}, (0, N, N - 6)),
+    ("ReduceMean", IMAGE, {"axes": np.array([2, 3])}, {}, (0, N, N)),
     ("ReduceL2", IMAGE, {"axes": np.array([2, 3])}, {}, (0, 2 * N, 2 * N)),
     ("CumSum", IMAGE, {"axis": np.array(1)}, {}, (0, N, N)),
     ("Resize", IMAGE, DOUBLED, {"mode": "linear"}, (0, 28 * N, 28 * N)),
+    ("Resize", IMAGE, DOUBLED, {"mode": "nearest"}, (0, 0, 0)),
+    ("Transpose", IMAGE, {}, {"perm": [0, 2, 3, 1]}, (0, 0, 0)),
     ("Clip", IMAGE, {"least": np.array(0, np.float32)}, {}, (0, N, N)),
 ]  # fmt: skip
 
@@ -581,20 +602,29 @@ GROUPED = (floats(B, 1, E), floats(B, 1, 16), floats(B, 1, 16))
 PICTURE = floats(2, 3, 8, 8)
 CONV = 2 * 4 * 6 * 6
 CONTRIB: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = [
+    ("FusedConv", [PICTURE, floats(4, 3, 3, 3), floats(4)], {"activation": "Relu"}, (CONV * 27, CONV * (54 + 2))),
     ("FusedConv", [PICTURE, floats(4, 3, 3, 3), None, floats(2, 4, 6, 6)], {}, (CONV * 27, CONV * (54 + 1))),
+    ("FusedMatMul", [floats(2, 5, 8), floats(8, 3)], {}, (240, 480)),
     ("FusedMatMul", [floats(2, 8, 5), floats(3, 8)], {"transA": 1, "transB": 1, "alpha": 0.5}, (240, 480 + 30)),
     ("FusedMatMul", [floats(5, 2, 8), floats(2, 8, 3)], {"transBatchA": 1}, (240, 480)),
+    ("FusedMatMul", [floats(2, 1, 5, 8), floats(3, 8, 7)], {}, (2 * 3 * 5 * 7 * 8, 2 * 2 * 3 * 5 * 7 * 8)),
     ("FusedGemm", [floats(3, 8), floats(5, 8), floats(5)], {"transB": 1, "activation": "Relu"}, (120, 240 + 15 + 15)),
     ("QGemm", [whole(3, 8), *Q, whole(5, 8), *Q, np.ones(5, np.int32), *Q], {"transB": 1}, (120, 0)),
     # The result is multiplied by its scale.
+    ("MatMulIntegerToFloat", [whole(2, 5, 8), whole(8, 3), SCALE, SCALE], {}, (240, 30)),
     ("MatMulIntegerToFloat", [whole(2, 5, 8), whole(8, 3), SCALE, *Q, ZERO, floats(3)], {}, (240, 60)),
+    ("DynamicQuantizeMatMul", [floats(2, 5, 8), whole(8, 3), *Q], {}, (240, 30)),
     ("DynamicQuantizeMatMul", [floats(2, 5, 8), whole(8, 3), *Q, floats(3)], {}, (240, 60)),
     ("MatMulNBits", [floats(2, 5, 40), whole(3, 2, 16), floats(6)], {"K": 40, "N": 3, "bits": 4, "block_size": 32},
      (2 * 5 * 3 * 40, 2 * 2 * 5 * 3 * 40)),
+    ("MatMulNBits", [floats(2, 32), whole(3, 1, 16), floats(3), None, None, floats(3)],
+     {"K": 32, "N": 3, "bits": 4, "block_size": 32}, (192, 384 + 6)),
     # 5 steps of 4 samples, 8 inputs, 16 units: 13 FLOPs for each unit and step
     ("DynamicQuantizeLSTM", [floats(5, 4, 8), signed(1, 8, 64), signed(1, 16, 64), floats(1, 128), None, None, None,
                              None, floats(1), signed(1), floats(1), signed(1)],
      {"hidden_size": 16}, (20 * 4 * 16 * 24, 20 * 16 * 13)),
+    ("Attention", [TOKENS, *PACKED], {"num_heads": H},
+     (B * L * E * 96 + scores(L)[0], 2 * B * L * E * 96 + B * L * 96 + scores(L)[1])),
     ("Attention", [TOKENS, *PACKED, MASK], {"num_heads": H},
      (B * L * E * 96 + scores(L)[0], 2 * B * L * E * 96 + B * L * 96 + scores(L, masks=1)[1])),
     # q and k have 16 numbers in all, v 32
@@ -602,9 +632,12 @@ CONTRIB: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = [
      (B * L * E * 64 + B * H * L * L * 12, 2 * B * L * E * 64 + B * L * 64 + B * H * L * L * (24 + 2))),
     ("QAttention", [whole(B, L, E), whole(E, 3 * E), floats(3 * E), SCALE, SCALE, None, ZERO, ZERO], {"num_heads": H},
      (B * L * E * 96 + scores(L)[0], 2 * B * L * 96 + scores(L)[1])),
+    ("MultiHeadAttention", [TOKENS, KEYS, KEYS], {"num_heads": H}, scores(S)),
     ("MultiHeadAttention", [TOKENS, KEYS, KEYS, floats(3 * E)], {"num_heads": H},
      (scores(S)[0], scores(S)[1] + B * E * (L + 2 * S))),
     ("MultiHeadAttention", [TOKENS, floats(B, H, S, W), floats(B, H, S, W)], {"num_heads": H}, scores(S)),
+    ("MultiHeadAttention", [TOKENS, TOKENS, floats(B, L, 64), None, MASK],
+     {"num_heads": H}, (B * H * L * L * 24, B * H * L * L * (48 + 3))),
     ("GroupQueryAttention", [TOKENS, floats(B, L, 16), floats(B, L, 16), None, None,
                              *lengths(L)],
      {"num_heads": H, "kv_num_heads": 2}, scores(L)),
@@ -613,28 +646,52 @@ CONTRIB: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = [
                              *lengths(L), floats(64, 8), floats(64, 8)],
      {"num_heads": H, "kv_num_heads": 2, "do_rotary": 1},
      (2 * scores(L)[0], 4 * scores(L)[0] + 2 * B * H * L * L + 3 * B * L * 16 * (H + 2))),
-    # Keys of the past are further keys: of attention with its projections in one tensor, of grouped queries whose number of keys
-    # is a weight, and of a cache that is larger than its content, as onnxruntime-genai has it.
+    # Keys of the past are further keys: of attention with its projections in one tensor, of one without, of grouped queries
+    # whose number of keys is a weight or an input, and of a cache that is larger than its content, as onnxruntime-genai has it.
     ("Attention", [TOKENS, *PACKED, None, floats(2, B, H, 5, W)], {"outputs": 2, "num_heads": H},
      (B * L * E * 96 + scores(L + 5)[0],)),
+    ("MultiHeadAttention", [TOKENS, TOKENS, TOKENS, None, None, None, *[floats(B, H, 5, W)] * 2],
+     {"outputs": 3, "num_heads": H}, scores(L + 5)[:1]),
     ("GroupQueryAttention", [*GROUPED, *[floats(B, 2, 5, W)] * 2, *lengths(6)],
      {"outputs": 3, "weights": [6], "num_heads": H, "kv_num_heads": 2}, (B * H * 6 * 2 * W,)),
+    ("GroupQueryAttention", [*GROUPED, *[floats(B, 2, 5, W)] * 2, *lengths(6)],
+     {"outputs": 3, "num_heads": H, "kv_num_heads": 2}, (B * H * 6 * 2 * W,)),
     ("GroupQueryAttention", [*GROUPED, *[floats(B, 2, 32, W)] * 2, *lengths(7)],
      {"outputs": 3, "weights": [6], "num_heads": H, "kv_num_heads": 2}, (B * H * 7 * 2 * W,)),
-    # A soft cap is three FLOPs for each score.
+    # A bias of the scores is one FLOP for each, a soft cap three.
     ("GroupQueryAttention", [TOKENS, floats(B, L, 16), floats(B, L, 16), None, None, *lengths(L)],
      {"num_heads": H, "kv_num_heads": 2, "softcap": 20.0}, scores(L, masks=3)),
+    ("GroupQueryAttention", [TOKENS, floats(B, L, 16), floats(B, L, 16), None, None, *lengths(L), None, None, None,
+                             floats(B, H, L, L)],
+     {"num_heads": H, "kv_num_heads": 2}, scores(L, masks=1)),
+    ("BiasGelu", [TOKENS, floats(E)], {}, (0, 2 * T, 6 * T)),
+    ("Gelu", [TOKENS], {}, (0, T, 5 * T)),
+    ("FastGelu", [TOKENS], {}, (0, T, 15 * T)),
     ("FastGelu", [TOKENS, floats(E)], {}, (0, 2 * T, 16 * T)),
+    ("QuickGelu", [TOKENS], {}, (0, 2 * T, 5 * T)),
+    ("QuickGelu", [TOKENS], {"alpha": 1.0}, (0, T, 4 * T)),
+    ("SkipLayerNormalization", [TOKENS, TOKENS, floats(E)], {}, (0, 6 * T, 7 * T + 4 * R)),
     ("SkipLayerNormalization", [TOKENS, TOKENS, floats(E), floats(E), floats(E)], {}, (0, 7 * T, 9 * T + 4 * R)),
+    ("SkipSimplifiedLayerNormalization", [TOKENS, TOKENS, floats(E)], {}, (0, 5 * T, 5 * T + 2 * R)),
     ("SkipSimplifiedLayerNormalization", [TOKENS, TOKENS, floats(E), floats(E)], {}, (0, 6 * T, 6 * T + 2 * R)),
+    ("EmbedLayerNormalization", [MASK, None, floats(50, E), floats(20, E), None, floats(E),
+                                 floats(E)], {"outputs": 2}, (0, 6 * T, 8 * T + 4 * R)),
     ("EmbedLayerNormalization", [MASK, MASK, floats(50, E), floats(20, E),
                                  floats(2, E), floats(E), floats(E)], {"outputs": 2}, (0, 7 * T, 9 * T + 4 * R)),
     # 3 FLOPs for each number that is rotated: all of a head, or its first four
+    ("RotaryEmbedding", [TOKENS, places(B, L), floats(64, 4), floats(64, 4)], {}, (0, 3 * T, 3 * T)),
     ("RotaryEmbedding", [floats(B, H, L, W), places(B, L), floats(64, 4), floats(64, 4)], {}, (0, 3 * T, 3 * T)),
     ("RotaryEmbedding", [TOKENS, places(B, L), floats(64, 2), floats(64, 2)],
      {"num_heads": H, "rotary_embedding_dim": 4}, (0, 3 * T // 2, 3 * T // 2)),
     ("QLinearAdd", [whole(3, 8), *Q, whole(8), *Q, *Q], {}, (0, 0, 0)),
+    ("QLinearMul", [whole(3, 8), *Q, whole(8), *Q, *Q], {}, (0, 0, 0)),
     ("QLinearConcat", [*Q, whole(3, 8), *Q, whole(3, 2), *Q], {"axis": 1, "weights": [0, 1, 3, 4, 6, 7]}, (0, 0, 0)),
+    ("QLinearSigmoid", [whole(3, 8), *Q, *Q], {}, (0, 0, 0)),
+    ("QLinearLeakyRelu", [whole(3, 8), *Q, *Q], {}, (0, 0, 0)),
+    ("QLinearSoftmax", [whole(3, 8), *Q, *Q], {"opset": 13}, (0, 0, 0)),
+    ("QLinearAveragePool", [whole(2, 3, 8, 8), *Q, *Q], {"kernel_shape": [3, 3]}, (0, 0, 0)),
+    ("QLinearGlobalAveragePool", [whole(2, 3, 8, 8), *Q, *Q], {}, (0, 0, 0)),
+    ("QuantizeLinear", [floats(3, 8), SCALE, np.array(0, np.uint16)], {}, (0, 0, 0)),
     ("DequantizeLinear", [np.ones((3, 8), np.uint16), SCALE, np.array(0, np.uint16)], {}, (0, 0, 0)),
     ("GatherBlockQuantized", [whole(50, 16), places(B, L), floats(50, 1)],
      {"block_size": 32, "bits": 4, "quantize_axis": 1, "gather_axis": 0, "weights": [0]}, (0, 0, 0)),
@@ -644,14 +701,20 @@ M = X.size
 STANDARD: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = [
     ("LRN", [X], {"size": 5}, (0, 6 * M, 9 * M)),
     ("LpPool", [X], {"kernel_shape": [2, 2], "strides": [2, 2]}, (0, 2 * M + M // 4, 2 * M)),
+    ("GlobalLpPool", [X], {}, (0, 2 * M, 2 * M)),
     ("LpNormalization", [X], {"axis": 1}, (0, 3 * M + M // 6, 3 * M + M // 6)),
+    ("MeanVarianceNormalization", [X], {}, (0, 4 * M, 5 * M + 4 * 6)),
     ("MeanVarianceNormalization", [X], {"axes": [2, 3]}, (0, 4 * M, 5 * M + 4 * 12)),
     # 2·4·6·6 sums over 6·3·3; what is multiplied is interpolated between four neighbours
+    ("DeformConv", [X, floats(4, 6, 3, 3), floats(2, 18, 6, 6)], {},
+     (288 * 54, 2 * 288 * 54 + 7 * 2 * 6 * 9 * 36, 2 * 288 * 54 - 288 + 7 * 2 * 6 * 9 * 36)),
     ("DeformConv", [X, floats(4, 6, 3, 3), floats(2, 18, 6, 6), floats(4), floats(2, 9, 6, 6)], {},
      (288 * 54, 2 * 288 * 54 + 288 + 8 * 2 * 6 * 9 * 36, 2 * 288 * 54 + 8 * 2 * 6 * 9 * 36)),
     # 3 · 6 · 4 results, each the mean of four values
     ("RoiAlign", [X, floats(3, 4), places(3)], {"output_height": 2, "output_width": 2, "sampling_ratio": 2},
      (0, 8 * 4 * 72, 8 * 4 * 72)),
+    ("RotaryEmbedding", [floats(B, 4, L, 8), floats(64, 4), floats(64, 4), places(B, L)], {"version": 23},
+     (0, 3 * B * 4 * L * 8, 3 * B * 4 * L * 8)),
     ("RotaryEmbedding", [floats(B, L, 32), floats(64, 2), floats(64, 2), places(B, L)],
      {"num_heads": 4, "rotary_embedding_dim": 4, "version": 23}, (0, 3 * B * L * 16, 3 * B * L * 16)),
     ("Col2Im", [floats(1, 12, 9), np.array([4, 4]), np.array([2, 2])], {"weights": [1, 2]}, (0, 108, 108)),
@@ -659,7 +722,9 @@ STANDARD: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = [
      (0, 14 * (round(16 * 2.5 * log2(16)) + 16), 14 * (round(16 * 2.5 * log2(16)) + 16))),
     ("AffineGrid", [floats(2, 2, 3), np.array([2, 1, 4, 5])], {"weights": [1]}, (240, 480, 480 - 80)),
     ("ReduceSum", [X], {"noop_with_empty_axes": 1}, (0, 0, 0)),
+    ("ReduceSum", [X], {"noop_with_empty_axes": 0}, (0, M, M - 1)),
     ("ReduceSum", [X, np.array([1])], {"noop_with_empty_axes": 1, "weights": [1]}, (0, M, M - M // 6)),
+    ("ReduceMean", [X], {"noop_with_empty_axes": 1}, (0, 0, 0)),
     ("SimplifiedLayerNormalization", [TOKENS, floats(E)], {}, (0, 4 * T, 4 * T + 2 * R)),
 ]  # fmt: skip
 CALLS = [("com.microsoft", *case) for case in CONTRIB] + [("", *case) for case in STANDARD]
@@ -684,6 +749,8 @@ GATES = floats(B, V, 4)
 # 4 heads of 4 numbers: per token and head the state of 16 is added to, is read, and is corrected by the delta rule
 LINEAR: list[tuple[str, list[Any], int, int]] = [
     ("linear", [*TRIPLE, None, None, None], 2, 16),
+    ("gated", [*TRIPLE, None, GATES, None], 2, 16 + 4 * 17),
+    ("delta", [*TRIPLE, None, None, GATES], 3, 16 + 4 * 2 * 4),
     ("gated_delta", [*TRIPLE, None, GATES, GATES], 3, 16 + 4 * 17 + 4 * 2 * 4),
 ]
 
