@@ -633,9 +633,12 @@ IMAGES: list[tuple[str, tuple[Any, ...], Arguments, str, tuple[Any, ...], Argume
     ("Conv#D", (6, 3), {"groups": 2}, "Conv#d", (4, 6, 3), {"groups": 2}),
     ("Conv#D", (6, 3), {"strides": 2}, "Conv#d", (4, 6, 3), {"stride": 2}),
     ("Conv#D", (6, 3), {"dilation_rate": 2}, "Conv#d", (4, 6, 3), {"dilation": 2}),
+    ("Conv#D", (6, 3), {"padding": "same"}, "Conv#d", (4, 6, 3), {"padding": 1}),
+    ("Conv#D", (6, 3), {"use_bias": False}, "Conv#d", (4, 6, 3), {"bias": False}),
     ("Conv#DTranspose", (6, 3), {"strides": 2}, "ConvTranspose#d", (4, 6, 3), {"stride": 2}),
     ("MaxPooling#D", (2,), {}, "MaxPool#d", (2,), {}),
     ("AveragePooling#D", (3,), {}, "AvgPool#d", (3,), {}),
+    ("GlobalAveragePooling#D", (), {"keepdims": True}, "AdaptiveAvgPool#d", (1,), {}),
     ("AdaptiveAveragePooling#D", (4,), {}, "AdaptiveAvgPool#d", (4,), {}),
     ("AdaptiveMaxPooling#D", (4,), {}, "AdaptiveMaxPool#d", (4,), {}),
     ("BatchNormalization", (), {}, "BatchNorm#d", (4,), {}),
@@ -719,13 +722,22 @@ def recurrent(kind: Any, **kwargs: Any) -> nn.Module:
 
 OTHERS: list[tuple[Callable[[], Any], Callable[[], nn.Module], Shape]] = [
     (lambda: layers.Dense(32), lambda: nn.Linear(8, 32), (1, 8)),
+    (lambda: layers.Dense(32, use_bias=False), lambda: nn.Linear(8, 32, bias=False), (2, 3, 8)),
     (lambda: layers.EinsumDense("abc,cd->abd", (None, 5), bias_axes="d"), lambda: nn.Linear(8, 5), (2, 3, 8)),
+    (lambda: layers.EinsumDense("...c,cd->...d", 5), lambda: nn.Linear(8, 5, bias=False), (2, 3, 8)),
     (layers.LayerNormalization, lambda: nn.LayerNorm(8), (2, 3, 8)),
     (lambda: layers.LayerNormalization(center=False), lambda: nn.LayerNorm(8, bias=False), (2, 3, 8)),
     (layers.RMSNormalization, lambda: nn.RMSNorm(8), (2, 3, 8)),
+    (layers.Softmax, lambda: nn.Softmax(-1), (2, 3, 8)),
+    (layers.ReLU, nn.ReLU, (2, 8)),
+    (lambda: layers.ReLU(6.0), nn.ReLU6, (2, 8)),
+    (layers.LeakyReLU, nn.LeakyReLU, (2, 8)),
+    (layers.ELU, nn.ELU, (2, 8)),
     (lambda: layers.Dropout(0.5), nn.Dropout, (2, 8)),
     (layers.Flatten, nn.Flatten, (2, 8, 3)),
+    (lambda: layers.SimpleRNN(16, use_bias=False), lambda: recurrent(nn.RNN, bias=False), (4, 5, 8)),
     (lambda: layers.LSTM(16, use_bias=False), lambda: recurrent(nn.LSTM, bias=False), (4, 5, 8)),
+    (lambda: layers.GRU(16, use_bias=False), lambda: recurrent(nn.GRU, bias=False), (4, 5, 8)),
     (lambda: layers.GRU(16), lambda: recurrent(nn.GRU), (4, 5, 8)),
     (lambda: layers.Bidirectional(layers.GRU(16, return_sequences=True)),
      lambda: recurrent(nn.GRU, bidirectional=True), (4, 5, 8)),
@@ -782,13 +794,32 @@ def test_the_zoo(name: str, longer: int) -> None:
 
 
 PRODUCTS: list[tuple[Callable[[], Any], Shape, int]] = [
+    (lambda: layers.Dense(32), (1, 8), 8 * 32),
+    (lambda: layers.Dense(8), (2, 3, 4), 2 * 3 * 4 * 8),
+    (lambda: layers.Dense(8, use_bias=False), (2, 3, 5, 4), 2 * 3 * 5 * 4 * 8),
+    (lambda: layers.Conv2D(6, 3), (2, 8, 8, 4), 2 * 6 * 6 * 6 * (4 * 3 * 3)),
+    (lambda: layers.Conv2D(6, 3, groups=2), (2, 8, 8, 4), 2 * 6 * 6 * 6 * (2 * 3 * 3)),
+    (lambda: layers.Conv2D(6, 3, dilation_rate=2), (2, 9, 9, 4), 2 * 6 * 5 * 5 * (4 * 3 * 3)),
+    (lambda: layers.Conv2D(6, 3, padding="same", dilation_rate=2), (2, 9, 9, 4), 2 * 6 * 9 * 9 * (4 * 3 * 3)),
     (lambda: layers.Conv1D(6, 3, dilation_rate=2, padding="causal"), (2, 9, 4), 2 * 9 * 6 * (4 * 3)),
     (lambda: layers.DepthwiseConv2D(3, dilation_rate=2), (2, 9, 9, 4), 2 * 5 * 5 * 4 * (3 * 3)),
     (lambda: layers.Conv2D(6, (3, 5), (2, 1)), (2, 9, 9, 4), 2 * 6 * 4 * 5 * (4 * 3 * 5)),
     (lambda: layers.Conv2D(6, 3, 2, "same"), (2, 9, 9, 4), 2 * 6 * 5 * 5 * (4 * 3 * 3)),
+    (lambda: layers.Conv1D(4, 2), (8, 9, 2), 8 * 4 * 8 * (2 * 2)),
+    (lambda: layers.Conv3D(3, 2), (2, 4, 5, 6, 2), 2 * 3 * 3 * 4 * 5 * (2 * 2 * 2 * 2)),
+    (lambda: layers.DepthwiseConv2D(3), (2, 8, 8, 4), 2 * 4 * 6 * 6 * (3 * 3)),
+    (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), (2, 8, 8, 4), 2 * 8 * 6 * 6 * (3 * 3)),
+    (lambda: layers.SeparableConv2D(6, 3), (2, 8, 8, 4), 2 * 6 * 6 * (4 * 3 * 3 + 4 * 6)),
     (lambda: layers.Conv2DTranspose(6, 4, 2, "same"), (2, 8, 8, 4), 2 * 4 * 8 * 8 * (6 * 4 * 4)),  # 49,152
+    (lambda: layers.Conv2DTranspose(6, 3), (2, 8, 8, 4), 2 * 4 * 8 * 8 * (6 * 3 * 3)),
+    (lambda: layers.Conv1DTranspose(6, 3, 2), (2, 8, 4), 2 * 4 * 8 * (6 * 3)),
     (lambda: layers.EinsumDense("abc,cde->abde", (None, 5, 6)), (2, 3, 4), 2 * 3 * 4 * 5 * 6),
+    (lambda: layers.ConvLSTM1D(6, 3), (2, 5, 9, 4), 2 * 5 * 4 * 6 * 7 * 3 * (4 + 6)),  # the state has padding
     (lambda: layers.ConvLSTM2D(6, 3), (2, 5, 9, 9, 4), 2 * 5 * 4 * 6 * 7**2 * 3**2 * (4 + 6)),
+    (lambda: layers.ConvLSTM3D(6, 3), (2, 5, 9, 9, 9, 4), 2 * 5 * 4 * 6 * 7**3 * 3**3 * (4 + 6)),
+    (layers.BatchNormalization, (2, 8, 8, 3), 0),
+    (layers.MaxPooling2D, (2, 8, 8, 3), 0),
+    (lambda: layers.Activation("gelu"), (2, 8), 0),
 ]
 
 
@@ -818,6 +849,7 @@ NETWORKS = ("LSTM", "GRU", "SimpleRNN")
 UNROLLED = {"dropout": 0.5, "recurrent_dropout": 0.5, "go_backwards": True, "unroll": True}
 FURTHER_ACTIVATIONS = "exponential linear squareplus sparse_plus sparse_sigmoid sparsemax".split()
 BY_DIMENSIONS: list[tuple[str, Arguments]] = [
+    ("Conv#D", {"filters": 6, "kernel_size": 3, "groups": 2, "activation": "relu"}),
     ("Conv#DTranspose", {"filters": 6, "kernel_size": 3, "strides": 2, "padding": "same"}),
     ("MaxPooling#D", {"padding": "same"}),
     ("AveragePooling#D", {"pool_size": 3, "padding": "same"}),
@@ -825,14 +857,19 @@ BY_DIMENSIONS: list[tuple[str, Arguments]] = [
     ("GlobalAveragePooling#D", {}),
     ("ZeroPadding#D", {}),
     ("Cropping#D", {}),
+    ("UpSampling#D", {}),
     ("SpatialDropout#D", {"rate": 0.5}),
 ]
 CASES: list[tuple[str, Arguments, Shape]] = [
     *((name.replace("#", str(d)), kwargs, (2, *SPACE[:d], 4)) for name, kwargs in BY_DIMENSIONS for d in (1, 2, 3)),
+    ("DepthwiseConv1D", {"kernel_size": 3, "depth_multiplier": 2}, (2, 9, 4)),
+    ("SeparableConv1D", {"filters": 6, "kernel_size": 3, "padding": "same"}, (2, 9, 4)),
     ("SeparableConv2D", {"filters": 6, "kernel_size": 3, "padding": "same"}, (2, 9, 8, 4)),
+    ("ConvLSTM1D", {"filters": 3, "kernel_size": 2, "return_sequences": True}, (2, 3, 9, 4)),
     ("ConvLSTM2D", {"filters": 3, "kernel_size": 2, "return_sequences": True}, (2, 3, 9, 8, 4)),
     *((kind, {"units": 6, "return_sequences": True, "return_state": True}, (2, 5, 8)) for kind in NETWORKS),
     *((kind, {"units": 6, **UNROLLED}, (2, 5, 8)) for kind in NETWORKS),
+    *((kind, {"units": 6, "stateful": True}, (2, 5, 8)) for kind in NETWORKS),
     ("GRU", {"units": 6, "reset_after": False, "implementation": 1}, (2, 5, 8)),
     ("LSTM", {"units": 6, "implementation": 1}, (2, 5, 8)),
     *((kind, {}, (2, 6, 6, 4)) for kind in ("PReLU", "UnitNormalization", "Identity", "Masking", "LayerNormalization")),
@@ -849,6 +886,8 @@ CASES: list[tuple[str, Arguments, Shape]] = [
     ("Rescaling", {"scale": 0.5}, (2, 6, 6, 3)),
     ("Normalization", {"mean": 0.5, "variance": 2.0}, (2, 6, 6, 3)),
     ("STFTSpectrogram", {"frame_length": 64, "frame_step": 32, "fft_length": 64}, (2, 400, 1)),
+    ("EinsumDense", {"equation": "...x,xy->...y", "output_shape": 5, "bias_axes": "y"}, (2, 3, 4)),
+    ("Dense", {"units": 4, "kernel_regularizer": "l2", "activity_regularizer": "l2"}, (2, 3, 4)),
     *(("Activation", {"activation": name}, (2, 8)) for name in FURTHER_ACTIVATIONS),
 ]
 

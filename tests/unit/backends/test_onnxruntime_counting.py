@@ -428,6 +428,7 @@ SHAPED: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any], int]] = {
     "a slice to a given end": (
         [node("Slice", "v zero k zero", "e")], {"v": floats(9, 8), "k": np.array([4], np.int64)}, FROM_ZERO, 4,
     ),
+    "repeats": ([node("Tile", "v k", "e")], {"v": floats(2, 8), "k": np.array([5, 1])}, {}, 10),
     "the rows that a given mask keeps": (
         [node("Compress", "v k", "e", axis=-2)], {"v": floats(4, 8), "k": np.array([True, False, True, True])}, {}, 3,
     ),
@@ -826,8 +827,10 @@ REAL = 2.5 * 2 * 64 * log2(64)
 """Half as much as of complex numbers, whether or not the half of the result that follows from the other one is there."""
 TRANSFORMS: list[tuple[int, Shape, dict[str, Any], dict[str, int], float]] = [
     # By default along the first axis after the samples, or from version 20 on along the last one before the parts of the numbers
+    (17, (2, 8, 16, 2), {}, {}, 5 * 2 * 8 * 16 * log2(8)),
     (20, (2, 8, 16, 2), {}, {}, 5 * 2 * 8 * 16 * log2(16)),
     (23, (2, 64, 2), {"": None, "axis": np.array(1)}, {}, 5 * 2 * 64 * log2(64)),
+    (23, (2, 64, 1), {}, {}, REAL),
     (23, (2, 64, 1), {"": None, "axis": np.array(1)}, {"onesided": 1}, REAL),  # 33 of 64 points
     (23, (2, 33, 2), {"length": np.array(64)}, {"onesided": 1, "inverse": 1}, REAL),
     (23, (2, 48, 1), {"length": np.array(64)}, {"onesided": 1}, REAL),  # filled up with zeros
@@ -851,9 +854,11 @@ def test_a_fourier_transform_along_an_axis_that_is_an_input(tmp_path: Path) -> N
 
 CELLS: list[tuple[str, int, list[str], int, int]] = [
     ("RNN", 1, ["Tanh"], 2, 8),
+    ("RNN", 1, ["Softsign"], 4, 4),
     ("RNN", 1, ["Affine"], 3, 3),
     ("GRU", 3, ["Sigmoid", "Tanh"], 11, 21),
     ("GRU", 3, ["HardSigmoid", "Relu"], 11, 3 + 2 * 4 + 1 + 5),
+    ("LSTM", 4, ["Sigmoid", "Tanh", "Tanh"], 13, 31),
     ("LSTM", 4, ["Sigmoid", "Relu", "Softsign"], 4 + 3 + 1 + 3 + 1 + 3, 4 + 9 + 1 + 3 + 1 + 3),
 ]
 
@@ -893,8 +898,11 @@ def test_optional_results_of_a_norm(tmp_path: Path) -> None:
 
 
 UNCOVERED: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("GroupNorm", [floats(2, 8, 8, 4), floats(4), floats(4)], {"groups": 2, "activation": 1}),
     ("BiasSplitGelu", [TOKENS, floats(E)], {}),
+    ("NhwcConv", [floats(2, 8, 8, 3), floats(4, 3, 3, 3)], {}),
     ("Conv", [floats(2, 16, 8, 8), floats(16, 16, 3, 3)], {"domain": "com.microsoft.nchwc"}),
+    ("Scaler", [floats(3, 4)], {"domain": "ai.onnx.ml", "offset": [0.5] * 4, "scale": [2.0] * 4}),
     ("LinearClassifier", [floats(7, 4)], {"domain": "ai.onnx.ml", "coefficients": [0.5] * 12, "intercepts": [0.1] * 3}),
     ("FusedConv", [PICTURE, floats(4, 3, 3, 3), floats(4)], {"activation": "Own"}),
     ("FusedConv", [floats(2, 3), floats(4, 3, 3, 3)], {}),  # operands that do not fit

@@ -64,8 +64,11 @@ FUNCTIONS: list[tuple[str, Callable[[Any], Any], tuple[int, ...], int, bool]] = 
     ("a product", lambda x: tf.nn.relu(x @ tf.ones((4, 6))), (3, 4), 3 * 4 * 6, True),
     ("the first is transposed", lambda x: tf.matmul(x, x, transpose_a=True), (3, 4), 4 * 4 * 3, True),
     ("the second of a batch", lambda x: tf.matmul(x, x, transpose_b=True), (2, 3, 4), 2 * 3 * 3 * 4, True),
+    ("the first of a batch", lambda x: tf.matmul(x, x, transpose_a=True), (2, 3, 4), 2 * 4 * 4 * 3, True),
     ("what no output needs", unused, (4, 4), 0, True),
     ("an inverse", tf.linalg.inv, (4, 4), 0, False),
+    ("a Fourier transform", lambda x: tf.abs(tf.signal.rfft(x)), (4, 4), 0, False),
+    ("a decomposition", lambda x: tf.linalg.qr(x)[0], (4, 4), 0, False),
     ("a branch", branching, (4, 4), 0, False),
 ]
 

@@ -17,6 +17,7 @@ from torch import _higher_order_ops as higher_order
 from torch import nn
 from torch._higher_order_ops import associative_scan, scan
 from torch._higher_order_ops.hints_wrap import hints_wrapper
+from torch._higher_order_ops.wrap import wrap
 from torch._ops import HigherOrderOperator
 from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -83,53 +84,89 @@ MATRIX = (3, 4)
 WHOLE, COMPLEX = TensorSpec(MATRIX, "int64"), TensorSpec(MATRIX, "complex64")
 PLACES = TensorSpec((3,), "int64")
 IMAGE, VOLUME = [(2, 3, 4, 4), (2, 5, 6, 2)], [(2, 3, 4, 4, 4), (2, 5, 6, 7, 3)]
+strict_mode: Any = importlib.import_module("torch._higher_order_ops.strict_mode").strict_mode
+ROWS = (2, 6, 4)
+"""2 · 6 rows of 4 elements, or 2 · 3 of 8 with three groups: four operations of a norm for each."""
 OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     # function, inputs, MACs, FLOPs, textbook operations
     "add": (lambda x: x + x, [MATRIX], 0, 12, 12),
+    "add in place": (lambda x: x.clone().add_(x), [MATRIX], 0, 12, 12),
     "add with out": (lambda x: torch.add(x, x, out=torch.empty_like(x)), [MATRIX], 0, 12, 12),
+    "add a number": (lambda x: x + 1, [MATRIX], 0, 12, 12),
+    "added to a number": (lambda x: 1 + x, [MATRIX], 0, 12, 12),
     "relu in place": (lambda x: torch.relu_(x.clone()), [MATRIX], 0, 12, 12),
     "clamp": (lambda x: x.clamp(0, 1), [MATRIX], 0, 12, 12),
+    "multiply in place": (lambda x: x.clone().mul_(2), [MATRIX], 0, 12, 12),
     "broadcast": (lambda x: x - x[0], [MATRIX], 0, 12, 12),
+    "max of two": (lambda x: torch.max(x, x), [MATRIX], 0, 12, 12),
+    "maximum": (lambda x: x.maximum(x), [MATRIX], 0, 12, 12),
     **{name: (getattr(torch, name), [MATRIX], 0, 12, 12) for name in "sqrt exp log abs neg".split()},
     **{name: (getattr(torch, name), [MATRIX] * 2, 0, 12, 12) for name in "mul div pow minimum".split()},
     **{name: (getattr(torch, name), [MATRIX] * 3, 0, 36, 36) for name in "lerp addcmul addcdiv".split()},
     "rsqrt": (torch.rsqrt, [MATRIX], 0, 12, 24),
     "product": (lambda x: torch.mm(x, x), [(4, 4)], 64, 128, 112),
+    "product with out": (lambda x: torch.mm(x, x, out=torch.empty_like(x)), [(4, 4)], 64, 128, 112),
     "nothing added to a product": (lambda x: x.addmm(x, x, beta=0), [(4, 4)], 64, 128, 112),
+    "list": (lambda x: torch._foreach_add([x, x[0]], 1.0), [MATRIX], 0, 16, 16),
     "list in place": (lambda x: torch._foreach_mul_([x.clone(), x[0].clone()], 2.0), [MATRIX], 0, 16, 16),
     # without a rule: one operation per element; torch tags only what returns as elementwise
+    "copysign": (torch.copysign, [MATRIX] * 2, 0, 12, 12),
     "copysign in place": (lambda x, y: x.copysign_(y), [MATRIX] * 2, 0, 12, 12),
     "copysign with out": (lambda x, y: torch.ops.aten.copysign.out(x, y, out=torch.empty_like(x)), [MATRIX] * 2, 0, 12, 12),
     # types of numbers
     "integers": (of_integers, [TensorSpec((4, 4), "int64")], 0, 0, 0),
+    "shifted integers": (lambda x: x << 1, [WHOLE], 0, 0, 0),
     "shifted integers with out": (lambda x: torch.ops.aten.__lshift__.Scalar_out(x, 1, out=torch.empty_like(x)), [WHOLE], 0, 0, 0),
     "product of integers": (torch.mm, [WHOLE, TensorSpec((4, 5), "int64")], 60, 0, 105),
+    "complex add": (torch.add, [COMPLEX] * 2, 0, 24, 24),
     "complex sub": (torch.sub, [COMPLEX] * 2, 0, 24, 24),
     "complex mul": (torch.mul, [COMPLEX] * 2, 0, 72, 72),
     "complex div": (torch.div, [COMPLEX] * 2, 0, 132, 132),
+    "complex neg": (torch.neg, [COMPLEX], 0, 24, 24),
     "complex products": (
         torch.bmm, [TensorSpec((2, 3, 4), "complex64"), TensorSpec((2, 4, 5), "complex64")],
         120, 8 * 120, 6 * 120 + 2 * 90
     ),
     "complex sum": (lambda x: x.sum(1), [COMPLEX], 0, 24, 18),
     "polar": (torch.polar, [MATRIX] * 2, 0, 48, 48),
+    "complex of two": (torch.complex, [MATRIX] * 2, 0, 0, 0),
+    # norms
+    "layer norm": (lambda x: functional.layer_norm(x, (4,)), [ROWS], 0, 4 * 48, 5 * 48 + 4 * 12),
+    "layer norm with a weight": (lambda x: functional.layer_norm(x, (4,), torch.ones(4)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 12),
+    "layer norm with a bias": (
+        lambda x: functional.layer_norm(x, (4,), torch.ones(4), torch.ones(4)), [ROWS], 0, 5 * 48, 7 * 48 + 4 * 12
+    ),
+    "group norm": (lambda x: functional.group_norm(x, 3, torch.ones(6)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 6),
+    "group norm with a bias": (
+        lambda x: functional.group_norm(x, 3, torch.ones(6), torch.ones(6)), [ROWS], 0, 5 * 48, 7 * 48 + 4 * 6
+    ),
+    "instance norm": (lambda x: functional.instance_norm(x, weight=torch.ones(6)), [ROWS], 0, 5 * 48, 6 * 48 + 4 * 12),
     # reductions
+    "sum": (torch.sum, [MATRIX], 0, 12, 11),
     "sums": (lambda x: x.sum(1), [MATRIX], 0, 12, 9),
     "prod": (torch.prod, [MATRIX], 0, 12, 11),
     "mean": (torch.mean, [MATRIX], 0, 12, 12),
+    "means": (lambda x: x.mean(1), [MATRIX], 0, 12, 12),
+    "amax": (torch.amax, [MATRIX], 0, 12, 11),
     "max": (lambda x: x.max(1), [MATRIX], 0, 12, 9),
     "var": (torch.var, [MATRIX], 0, 48, 48),
+    "vector norm": (torch.linalg.vector_norm, [MATRIX], 0, 24, 24),
     "logsumexp": (lambda x: x.logsumexp(1), [MATRIX], 0, 12, 3 * 12 + 3),
     "cumsum": (lambda x: x.cumsum(1), [MATRIX], 0, 12, 12),
     "trace": (torch.trace, [MATRIX], 0, 3, 2),
+    "argmax": (torch.argmax, [MATRIX], 0, 0, 0),
     "sort": (lambda x: x.sort(1), [MATRIX], 0, 0, 0),
     "topk": (lambda x: x.topk(2), [MATRIX], 0, 0, 0),
     "greater": (lambda x: x > 0, [MATRIX], 0, 0, 0),
+    "median": (torch.median, [MATRIX], 0, 0, 0),
     # scattering counts where it adds
     "index_add": (lambda x, i: x.new_zeros(5, 4).index_add(0, i, x), [MATRIX, PLACES], 0, 12, 12),
+    "index_put that adds": (lambda x, i: x.new_zeros(5, 4).index_put((i,), x, accumulate=True), [MATRIX, PLACES], 0, 12, 12),
     "index_put in place that adds": (
         lambda x, i: x.new_zeros(5, 4).index_put_((i,), x, accumulate=True), [MATRIX, PLACES], 0, 12, 12
     ),
+    "index_put": (lambda x, i: x.new_zeros(5, 4).index_put((i,), x), [MATRIX, PLACES], 0, 0, 0),
+    "index_copy": (lambda x, i: x.new_zeros(5, 4).index_copy(0, i, x), [MATRIX, PLACES], 0, 0, 0),
     "scatter_add": (lambda x, i: x.new_zeros(5, 4).scatter_add(0, i[:, None].expand(3, 4), x), [MATRIX, PLACES], 0, 12, 12),
     "scatter_reduce": (
         lambda x, i: x.new_zeros(5, 4).scatter_reduce(0, i[:, None].expand(3, 4), x, "amax"), [MATRIX, PLACES], 0, 12, 12
@@ -138,6 +175,8 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     "scatter that adds": (
         lambda x, i: x.new_zeros(5, 4).scatter(0, i[:, None].expand(3, 4), x, reduce="add"), [MATRIX, PLACES], 0, 12, 12
     ),
+    "index": (lambda x, i: x[i], [MATRIX, PLACES], 0, 0, 0),
+    "index_select": (lambda x, i: x.index_select(0, i), [MATRIX, PLACES], 0, 0, 0),
     # 2 · 3 · 5 · 6 places in an image, 7 times as many in a volume
     "bilinear samples": (partial(functional.grid_sample, align_corners=False), IMAGE, 0, 7 * 180, 7 * 180),
     "nearest samples": (partial(functional.grid_sample, mode="nearest", align_corners=False), IMAGE, 0, 0, 0),
@@ -145,7 +184,9 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[Any], int, int, int]] = {
     "trilinear samples": (partial(functional.grid_sample, align_corners=False), VOLUME, 0, 15 * 1260, 15 * 1260),
     "convolution over time": (torch.conv_tbc, [(6, 2, 3), (3, 3, 4), (4,)], 4 * 2 * 4 * 9, 2 * 288 + 32, 2 * 288),
     # operators that take functions, which run as often as they are called, whatever the values
+    "wrap": (lambda x: wrap(torch.mm, x, x), [(4, 4)], 64, 128, 112),
     "hints_wrapper": (lambda x: hints_wrapper(square, (x,), {}, hints={}), [(4, 4)], 64, 128, 112),
+    "strict_mode": (lambda x: strict_mode(square, (x,)), [(4, 4)], 64, 128, 112),
     "checkpoint": (lambda x: checkpoint(square, x, use_reentrant=False), [(4, 4)], 64, 128, 112),
     "nested region": (torch.compiler.nested_compile_region(square), [(4, 4)], 64, 128, 112),
     "constant branch": (constant_branch, [(4, 4)], 64, 128, 112),

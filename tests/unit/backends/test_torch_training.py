@@ -469,24 +469,30 @@ LOSSES = """
 mse_loss l1_loss smooth_l1_loss huber_loss kl_div poisson_nll_loss hinge_embedding_loss multilabel_soft_margin_loss
 binary_cross_entropy_with_logits
 """
+DISTANCES = "cosine_similarity pairwise_distance"
 UNARY = "sigmoid tanh exp log1p erf sinc logit nan_to_num deg2rad square rsqrt lgamma"
 BINARY = "add sub mul div floor_divide remainder maximum atan2 hypot logaddexp xlogy float_power"
 REDUCTIONS = "sum mean prod var std amax max norm nanmean nansum var_mean std_mean aminmax median"
 SCANS = "logsumexp cumsum cumprod"
 PRODUCTS: dict[str, list[Shape]] = {
     "matmul": [(2, 3, 4), (4, 5)],
+    "mm": [(3, 4), (4, 5)],
     "mv": [(3, 4), (4,)],
     "dot": [(4,), (4,)],
+    "inner": [(3, 4), (5, 4)],
     "outer": [(3,), (4,)],
     "kron": [(2, 3), (4, 2)],
     "addmm": [(3, 5), (3, 4), (4, 5)],
     "baddbmm": [(2, 3, 5), (2, 3, 4), (2, 4, 5)],
+    "addbmm": [(3, 5), (2, 3, 4), (2, 4, 5)],
     "chain_matmul": [(3, 4), (4, 5), (5, 6)],
     "cov": [(3, 6)],
 }
 EINSUMS: dict[str, list[Shape]] = {
     "bij,bjk->bik": [(2, 3, 4), (2, 4, 5)],
+    "ij,jk,kl->il": [(3, 4), (4, 5), (5, 6)],
     "bhid,bhjd->bhij": [(2, 2, 5, 4), (2, 2, 6, 4)],
+    "bi,bj->bij": [(2, 3), (2, 4)],
 }
 
 
@@ -507,7 +513,7 @@ FUNCTIONS: dict[str, Case] = {
         for name in LOSSES.split()
         for by in ("mean", "sum", "none")
     },
-    **{name: (getattr(functional, name), [MATRIX] * 2) for name in ("cosine_similarity", "pairwise_distance")},
+    **{name: (getattr(functional, name), [MATRIX] * 2) for name in DISTANCES.split()},
     **{name: (getattr(torch, name), [MATRIX]) for name in UNARY.split()},
     **{name: (getattr(torch, name), [MATRIX] * 2) for name in BINARY.split()},
     **{f"{name} of all": (getattr(torch, name), [MATRIX]) for name in REDUCTIONS.split()},
@@ -517,25 +523,35 @@ FUNCTIONS: dict[str, Case] = {
     "vecdot": (torch.linalg.vecdot, [(3, 4), (3, 4)]),
     "tensordot": (torch.tensordot, [(2, 3, 4), (3, 4, 5)]),
     "selu in place": (lambda x: functional.selu(x * 1, inplace=True), [MATRIX]),
+    "celu": (lambda x: functional.celu(x, alpha=2.0), [MATRIX]),
     "gelu by tanh": (lambda x: functional.gelu(x, approximate="tanh"), [MATRIX]),
     "softmax": (lambda x: functional.softmax(x, -1), [MATRIX]),
     "log_softmax": (lambda x: functional.log_softmax(x, -1), [MATRIX]),
+    "softmin": (lambda x: functional.softmin(x, -1), [MATRIX]),
     "cross_entropy": (cross_entropy, [(4, 6)]),
     "cross_entropy, smoothed": (lambda x: cross_entropy(x, label_smoothing=0.1), [(4, 6)]),
     "cross_entropy of probabilities": (lambda x, y: functional.cross_entropy(x, y.softmax(1)), [(4, 6), (4, 6)]),
     "triplet_margin_loss": (functional.triplet_margin_loss, [MATRIX] * 3),
     "attention": (attention(), HEADS),
+    "causal attention": (attention(is_causal=True), HEADS),
     "masked attention": (lambda q, k, v, m: attention(attn_mask=m)(q, k, v), [*HEADS, (5, 5)]),
+    "attention of three axes": (attention(), [(2, 5, 8)] * 3),
     "attention to narrow values": (attention(), [*HEADS[:2], (2, 2, 5, 4)]),
     "grouped attention": (attention(enable_gqa=True), [(2, 4, 5, 8), *HEADS[:2]]),
     "attention with dropout": (attention(dropout_p=0.1), HEADS),
     "dropout": (lambda x: functional.dropout(x, 0.3), [IMAGE]),
+    "dropout2d": (lambda x: functional.dropout2d(x, 0.3), [IMAGE]),
+    "alpha_dropout": (lambda x: functional.alpha_dropout(x, 0.3, training=True), [IMAGE]),
     "feature_alpha_dropout": (lambda x: functional.feature_alpha_dropout(x, 0.3, training=True), [IMAGE]),
     "rms_norm": (lambda x: functional.rms_norm(x, (6,)), [MATRIX]),
     "local_response_norm": (lambda x: functional.local_response_norm(x, 2), [IMAGE]),
     "interpolate": (lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"), [IMAGE]),
     "grid_sample": (functional.grid_sample, [IMAGE, (2, 3, 3, 2)]),
+    "fft": (torch.fft.fft2, [MATRIX]),
     "rfft": (torch.fft.rfft, [MATRIX]),
+    "addcmul": (torch.addcmul, [MATRIX] * 3),
+    "lerp": (torch.lerp, [MATRIX] * 3),
+    "index_add": (lambda x, y: x.index_add(0, torch.tensor([0, 1, 0, 1]), y), [MATRIX] * 2),
 }  # fmt: skip
 NETWORKS: dict[str, Case] = {
     **{
