@@ -32,7 +32,8 @@ from sweeprof.cluster.scheduler import ClusterError, TaskState
 from sweeprof.config.schema import RESOURCES
 from sweeprof.errors import UserError
 from sweeprof.paths import conf_folder
-from sweeprof.plan.plan import Trial
+from sweeprof.plan.plan import SearchPlan, Trial
+from sweeprof.results.compared_rows import SearchGoal
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json, Record
 from sweeprof.run import cluster_task
@@ -228,6 +229,18 @@ def test_tasks_that_measure_something_meanwhile_do_not(slurm: ScriptedSlurm, fol
     (slurm.path / "squeue").write_text(f"{second.name}|0|2|OUT_OF_MEMORY|None|n0\n")
     assert tracker.settle() == [2] or tracker.settle() == []
     assert tracker._failures.count == 1
+
+
+def test_a_search_may_measure_less_than_was_planned(slurm: ScriptedSlurm, folder: Folder) -> None:
+    goals = (SearchGoal("latency/forward", "minimize"),)
+    plan = replace(folder.read_plan(), search=SearchPlan(goals, 1, "RandomSampler", 0))
+    write_json(folder.plan, plan.to_dict())
+    tracker, first, _ = submitted(folder)
+    measure(folder, "ca")
+    tracker.jobs.write_note(first.token, 0, Note("1_0", "n0", 0, ended=2.0))
+    (slurm.path / "squeue").write_text(f"{first.name}|0|1|COMPLETED|None|n0\n")
+    assert 0 not in tracker.settle()
+    assert 0 not in tracker.jobs.outcomes()
 
 
 BEGAN = Note("12_3", "n2", 0)

@@ -219,11 +219,14 @@ def test_a_table_of_categories_and_several_targets(tmp_path: Path, suffix: str) 
 
 
 def test_lists_of_whole_and_other_numbers_have_one_type(tmp_path: Path) -> None:
-    path = write_table(tmp_path, ".jsonl", {"x": [[0, 0, 1], [], [0.5, 0, 1]], "ids": [[1, 2], [], [3]]})
+    path = write_table(
+        tmp_path, ".jsonl", {"x": [[0, 0, 1], [], [0.5, 0, 1]], "ids": [[1, 2], [], [3]], "tags": [[5], [], [6, 7]]}
+    )
     floats, _ = read(Table(path=path, inputs="x", collate="pad")).batch(np.arange(3))
     assert (floats.tolist(), floats.dtype) == ([[0, 0, 1], [0, 0, 0], [0.5, 0, 1]], np.float32)
-    ids, _ = read(Table(path=path, inputs="ids", collate="pad")).batch(np.arange(3))
+    ids, tags = read(Table(path=path, inputs="ids", targets="tags", collate="pad")).batch(np.arange(3))
     assert (ids.tolist(), ids.dtype) == ([[1, 2], [0, 0], [3, 0]], np.int64)
+    assert (tags.tolist(), tags.dtype) == ([[5, -100], [-100, -100], [6, 7]], np.int64)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])

@@ -679,15 +679,15 @@ def labels_of(*texts: str) -> Any:
 
 def test_word_error_rate_by_hand(folder: Path) -> None:
     node = {"_target_": "torchmetrics.text.WordErrorRate", "decode": str(folder)}
-    right = (frames_of("CAT|DOG"), labels_of("CAT|DOG"))
-    wrong = (frames_of("CAT|DO_"), labels_of("CAT|DOG"))
-    short = (frames_of("CAT____"), labels_of("CAT|DOG"))
+    right = (frames_of("CAT|DO_OG"), labels_of("CAT|DOOG"))
+    wrong = (frames_of("CAT|DOO"), labels_of("CAT|DOOG"))
+    short = (frames_of("CAT____"), labels_of("CAT|DOOG"))
     assert number(node, right) == 0.0
     assert number(node, right, wrong) == 0.25  # one of four words is replaced
     assert number(node, right, wrong, short) == pytest.approx(2 / 6)  # and one of six is left out
     assert scored(node, right)["one"]["better"] == "lower"
     characters = {**node, "_target_": "torchmetrics.text.CharErrorRate"}
-    assert number(characters, wrong) == pytest.approx(1 / 7)
+    assert number(characters, wrong) == pytest.approx(2 / 8)
 
 
 def test_decoding_by_a_function_of_the_users(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,13 @@ def test_a_folder_without_a_saved_model(tmp_path: Path) -> None:
 def test_tasks_by_the_names_of_pipelines(architecture: str, task: str, config: dict[str, Any], kind: str) -> None:
     assert type(transformers.build(architecture, None, task, config)).__name__ == kind
     assert transformers.inputs(architecture, None, task, {}, config).inputs
+
+
+@pytest.mark.slow
+def test_every_task_of_pipelines_is_known() -> None:
+    transformers.import_transformers()
+    pipelines = import_module("transformers.pipelines")
+    assert {*pipelines.SUPPORTED_TASKS, *pipelines.TASK_ALIASES} <= set(transformers.TASKS)
 
 
 def test_a_saved_model_of_transformers(tmp_path: Path) -> None:

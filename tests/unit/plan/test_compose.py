@@ -106,6 +106,8 @@ def test_a_model_of_a_file_is_the_users_own(tmp_path: Path) -> None:
     of_experiment = planning.planned(["+exp=own", "batch_size=1,2", "tracking=none"], tmp_path)
     for plan in (of_sweep, of_experiment):
         assert [c.axes["model"] for c in plan.combinations] == ["torch_model", "torch_model"]
+    excluding = planning.planned([words[0], "batch_size=1,8", "exclude=['batch_size > 1']", "tracking=none"])
+    assert [excluded.axes["model"] for excluded in excluding.excluded] == ["torch_model"]
     chosen = planning.planned(["model=lenet5", words[0], "backend=torch,tensorflow", "tracking=none"])
     assert [c.axes["model"] for c in chosen.combinations] == ["torch_model", "lenet5"]
 
