@@ -472,6 +472,7 @@ def test_figures_of_several_rows_are_examples() -> None:
         (warnings[0], warnings[1], "Other processes used 1.1 of 2 CPUs during the trial, for example (2 rows)\n"),
         (noisy[0], noisy[1], "Noisy times in 2 rows: IQR is 11% of the median, for example\n"),
         (noisy[0], noisy[0], "Noisy times in 2 rows: IQR is 11% of the median\n"),
+        (warnings[0], noisy[0], "Other processes used 1.1 of 2 CPUs during the trial (1 row); noisy times in 1 row\n"),
     ]
     for first, second, told in cases:
         marked = (dataclasses.replace(rows[0], warnings=(first,)), dataclasses.replace(rows[1], warnings=(second,)))

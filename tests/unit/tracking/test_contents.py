@@ -43,6 +43,7 @@ def put(folder: Path, name: str, content: bytes) -> None:
 
 def test_a_layer_is_a_row_with_rounded_figures_in_fixed_units() -> None:
     made = layers(to_csv(layer_table(batch=8)))
+    assert layers(to_csv(layer_table(timed=False)))["columns"][:3] == ["layer", "macs_m", "params_k"]
     assert made["columns"] == [
         *("layer", "forward_self_ms", "forward_ms", "macs_m", "params_k", "act_mib"),
         *("type", "output_shapes"),
