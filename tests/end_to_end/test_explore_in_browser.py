@@ -604,6 +604,9 @@ def test_cells_of_the_heatmap_are_geometric_means(charted: Open) -> None:
     heat, _ = traces(report, "heatmap")
     (row,) = (row for row in sample.rows if row.axes == {"model": "c", "backend": "jax", "threads": 8})
     assert heat["customdata"][2][3][0] == near(fixed(row, "latency/forward"))
+    with report.page.expect_download() as saved:
+        report.page.locator("#chart-heatmap .modebar-btn").first.dispatch_event("click")
+    assert saved.value.suggested_filename == "chart.svg"
 
 
 @pytest.mark.slow  # that what failed is on no front is among the tests of the front

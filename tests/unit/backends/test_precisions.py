@@ -205,6 +205,17 @@ def test_static_ranges_of_a_convolution(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("converted_in_forks")
+def test_static_ranges_of_a_keras_model_with_convolutions(tmp_path: Path) -> None:
+    build = builder({"_target_": "sweeprof.zoo.digits_resnet.keras_model"})
+    images = np.random.default_rng(0).standard_normal((4, 32, 32, 1)).astype(np.float32)
+    backend = OnnxruntimeBackend(precision="int8", precision_method="static", cache=str(tmp_path))
+    backend.ranges_from(lambda _: Inputs((images,)))
+    plain = run(TensorflowBackend(precision="fp32"), build, images)
+    assert 0 < np.abs(run(backend, build, images) - plain).max() < np.ptp(plain) / 5
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize(("precision", "method", "most"), [("fp16", None, 2), ("int8", "dynamic", 1)])
 def test_lower_precisions_of_litert(tmp_path: Path, precision: Any, method: Any, most: int) -> None:
     """LiteRT's converter leaves weights of less than 1,024 numbers as they are."""
