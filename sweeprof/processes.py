@@ -52,6 +52,9 @@ THREADS = (
 USERS = "SWEEPROF_USERS_ENVIRONMENT"
 """Environment variable of child processes: in JSON, the variables that were changed for them, as the user has them."""
 
+MODULES = "SWEEPROF_MODULES"
+"""Environment variable of child processes: the folder of the command, whose modules a config may name, where that is not theirs."""
+
 NO_WORKING_DIRECTORY = {"PYTHONSAFEPATH": "1"}
 """Environment of a process that imports no code of the user's own: Python would import files of the working directory first, which
 may be a folder of somebody else."""
@@ -378,10 +381,10 @@ def collect_again() -> None:
 
 
 def find_own_modules() -> None:
-    """Let modules of the working directory be imported, as by ``python -m``; of two with one name, the installed one."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    """Let modules of the command's folder and the working directory be imported; of two with one name, the installed one."""
+    for folder in (os.environ.get(MODULES), str(Path.cwd())):
+        if folder is not None and folder not in sys.path:
+            sys.path.append(folder)
 
 
 def run_child() -> None:
@@ -477,12 +480,12 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     import asks whether there is a GPU, as PyTorch's compiler does, PyTorch finds that out without CUDA.
     """
     own = {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    changed = {key: os.environ.get(key) for key in (*THREADS, *own, "PYTHONPATH")}
-    own.setdefault(USERS, os.environ.get(USERS, json.dumps(changed)))
-    inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
     folder = _folder_of_the_command()
     if folder is not None and folder != str(Path.cwd()):
-        inherited["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, inherited.get("PYTHONPATH"))))
+        own[MODULES] = folder
+    changed = {key: os.environ.get(key) for key in (*THREADS, *own)}
+    own.setdefault(USERS, os.environ.get(USERS, json.dumps(changed)))
+    inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
     return {**inherited, **own, **extra}
 
 

@@ -353,6 +353,7 @@ def test_how_a_server_ends_is_the_reason(called: Command, tmp_path: Path) -> Non
         assert re.fullmatch(rf"{whose} used \d+ MiB of memory, more than limits.memory \(80 MiB\)", reason)
 
 
+@pytest.mark.slow
 def test_a_server_is_not_taken_for_another_program_at_its_address(called: Command, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

@@ -92,6 +92,7 @@ def test_lenet5_costs_what_its_twin_in_torch_does(lenet: dict[str, TfliteFile], 
     assert names == "__root__ conv1 tanh1 pool1 conv2 tanh2 pool2 conv3 tanh3 linear1 tanh4 linear2".split()
 
 
+@pytest.mark.slow
 def test_parameters_take_what_their_types_take(lenet: dict[str, TfliteFile]) -> None:
     """Weights of 8 bits keep biases of 32; the dynamic range leaves the smallest kernels as they are."""
     sizes = {name: count_file(file, [(ROWS, 32, 32, 1)]).params_bytes for name, file in lenet.items()}

@@ -197,6 +197,7 @@ def timed(model: OnnxModel, inputs: Inputs) -> LayerTimes:
     return OnnxruntimeBackend().layer_times(model, Work(model.put(inputs)), SHORT)
 
 
+@pytest.mark.slow
 def test_layer_times_are_at_the_rows_of_the_table(found: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiler, "MOST_ATTEMPTS", 1)  # a busy machine takes no more steps than an idle one
     times = timed(exported(found), found.inputs)

@@ -230,6 +230,7 @@ def test_what_an_earlier_run_measured_counts_against_the_number_of_trials(sample
     assert set(others) < set(resumed)
 
 
+@pytest.mark.slow
 def test_nothing_larger_than_what_runs_out_of_memory_is_measured(tmp_path: Path) -> None:
     faults = {"on_step": "memory_error"}
     plan = plan_of(28, arguments=lambda batch, step: faults if batch >= 8 and step < 4 else {})

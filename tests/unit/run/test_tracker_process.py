@@ -131,6 +131,7 @@ def test_a_tracker_that_hangs_at_first_is_replaced(make: Make, folder: Folder, m
         assert process.trouble is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("on_close", "limits", "trouble"),
     [

@@ -108,6 +108,7 @@ def test_each_sweep_is_a_point(
     assert f"2026-11-{newest}" in run.data.tags["mlflow.note.content"]
 
 
+@pytest.mark.slow
 def test_two_beginnings_of_one_history_become_one(store: Store) -> None:
     send(store, night(20))
     begun = first(store)

@@ -87,6 +87,7 @@ def test_a_sweep_leaves_a_run_with_links_and_one_per_combination(store: Store) -
     assert "the baseline of others" in children[FIRST].data.tags[NOTE].splitlines()[0]
 
 
+@pytest.mark.slow
 def test_a_sweep_below_an_existing_run_is_in_its_experiment(store: Store) -> None:
     """MLflow shows no runs of other experiments below a run; the description of somebody else's experiment stays."""
     experiment = store.client.create_experiment("training", (store.output / "artifacts").as_uri())
