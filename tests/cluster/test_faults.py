@@ -279,11 +279,11 @@ def combinations(tracked: Clustered, uri: str) -> dict[int, str]:
     return {int(run.data.params["model.fake.number"]): run.info.status for run in own}
 
 
+@pytest.mark.slow
 def test_the_driver_writes(tracked: Clustered, uri: str) -> None:
     tracked.touch(f"hold-{HELD}")
     driver = tracked.start()
     tracked.until(lambda: tracked.begun(HELD) and sum(tracked.measured().values()) == 5, "all but one to be measured")
-    assert combinations(tracked, uri) == {}
     tracked.remove(f"hold-{HELD}")
     assert driver.wait(90) == 0
     assert tracked.flaws() == []
@@ -293,7 +293,6 @@ def test_the_driver_writes(tracked: Clustered, uri: str) -> None:
     assert parent.info.status == "FINISHED"
 
 
-@pytest.mark.slow
 def test_a_sweep_whose_driver_was_killed_is_sent_when_it_is_collected(tracked: Clustered, uri: str) -> None:
     tracked.leave()
     tracked.until(lambda: sum(tracked.measured().values()) == 6 and not tracked.lab.jobs("x"), "all to be measured")

@@ -63,7 +63,7 @@ def test_a_sweep_is_put_below_the_run_that_the_environment_names(
 
     (tmp_path / "outputs").mkdir()
     client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
-    experiment = client.create_experiment("training", (tmp_path / "artifacts").as_uri())
+    experiment = client.create_experiment("training", (tmp_path / "outputs" / "artifacts").as_uri())
     run = client.create_run(experiment).info.run_id
     monkeypatch.setattr("support.command.QUIET", {**QUIET, "MLFLOW_RUN_ID": run})
     ran = called(*FAKE, "metrics=latency", "protocol=quick")
@@ -78,6 +78,10 @@ def test_a_sweep_is_put_below_the_run_that_the_environment_names(
         viewer.terminate()
     assert first.startswith("Table")
     assert f"experiments/{experiment}/" in first
+    assert called(*UNTRACKED, "metrics=latency", "protocol=quick").code == 0
+    ran = called("sync", "last")
+    assert ran.code == 0, ran.err
+    assert len(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run}'")) == 2
 
 
 def _ended_well(command: list[str], cwd: Path, variables: dict[str, str] | None = None) -> str:
