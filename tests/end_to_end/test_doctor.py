@@ -38,6 +38,7 @@ def found(ran: Ran) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["section"], row["name"]): row for row in json.loads(ran.out)}
 
 
+@pytest.mark.thorough
 def test_everything_is_looked_at(tmp_path: Path) -> None:
     ran = doctor(tmp_path, "--json")
     rows = found(ran)

@@ -75,7 +75,7 @@ def test_a_backend_of_ones_own_is_swept_beside_torch(tmp_path: Path) -> None:
 # Models
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_source_of_ones_own(tmp_path: Path) -> None:
     rows = measured(tmp_path, *command_of("models.md", tmp_path, "--config-dir"))
     macs = {(row["axes"]["model.name"], row["axes"]["inputs.rows"]): values_of(row)["compute/macs"] for row in rows}
@@ -104,7 +104,7 @@ def test_training_a_model_on_the_loss_that_it_returns_itself(tmp_path: Path) -> 
     assert '"labels"' in json.dumps(plan)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
     """Sequence length, batch size, precision and backend are axes; outputs agree, and what cannot be run has a reason."""
     model = (
@@ -245,7 +245,7 @@ def test_a_sweep_of_generations_with_a_scripted_clock(tmp_path: Path) -> None:
     assert reasons(inference)["generation/latency"] == "mode=generation is needed: nothing was generated"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_decoder(tmp_path: Path) -> None:
     rows = measured(tmp_path, *command_of(LANGUAGE, tmp_path, "=llama"), "generation.prompt_length=64")
     assert {row["axes"]["generation.cache_implementation"] for row in rows} == {"dynamic", "static"}

@@ -321,6 +321,7 @@ def test_after_a_killed_driver_the_run_is_closed_by_resuming(server: MlflowServe
     assert_whole(server.url, folder)
 
 
+@pytest.mark.thorough
 def test_what_was_not_sent_is_sent_by_one_command_and_only_once(
     front: Proxy, server: MlflowServer, tmp_path: Path
 ) -> None:

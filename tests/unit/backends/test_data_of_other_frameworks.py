@@ -119,7 +119,7 @@ class PicturesAndSteps:
 
 
 @converting
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", [LitertBackend, OnnxruntimeBackend, OpenvinoBackend])
 def test_a_sequence_beside_an_image_of_whole_numbers_keeps_its_axes(backend: Any) -> None:
     session = BuiltSession(backend=backend(), build=keras_of_both, dataset=PicturesAndSteps(), batch_size=8)
