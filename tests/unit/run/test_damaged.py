@@ -110,7 +110,11 @@ def whole() -> Comparison:
     return comparison_of(Folder(GOLDEN))
 
 
-def test_what_is_too_large_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_a_file_or_too_large_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    timing(folder).unlink()
+    os.mkfifo(timing(folder))
+    assert comparison_of(folder).damaged == (f"records/{ID}/timing-r1.json: is not a regular file",)
+    timing(folder).unlink()
     with timing(folder).open("wb") as file:
         file.truncate(files.MOST_BYTES + 1)
     (line,) = comparison_of(folder).damaged
