@@ -769,10 +769,9 @@ def _fulfilling(comparison: Comparison, metric: MetricInfo | None) -> tuple[str,
     text = f"{_best_word(ranking)} {title} with {conditions}: {_name(comparison, best)} – {_text(best, metric)}"
     cell = best.cells[metric_of(best, metric)]
     if best.baseline_id is not None and not best.is_baseline and cell.ratio:
-        ratio = cell.ratio if metric.better == "lower" else 1 / cell.ratio
         if cell.verdict in ("better", "worse"):
             is_better = cell.verdict == "better"
-            text += f", {_amount(metric, ratio, is_better)} {_word(metric, is_better)} than {baseline_text(comparison)}"
+            text += f", {_amount(metric, cell.ratio, is_better)} {_word(metric, is_better)} than {baseline_text(comparison)}"
         elif cell.verdict != "same":
             text += f", not certain to differ from {baseline_text(comparison)}"
     finding = f"{text}; {share}.{_rivals(comparison, ranking)}"
