@@ -275,9 +275,9 @@ BUGS = (
         "unit/report unit/results",
     ),
     Bug(
-        "a ratio below 1 is said as it stands",
-        "factor = max(ratio, 1 / ratio)",
-        "factor = ratio",
+        "a ratio is said upside down where higher is better",
+        'cell, cell.ratio if metric.better == "lower" else 1 / cell.ratio',
+        "cell, cell.ratio",
         "unit/report/test_answer.py unit/report",
     ),
 )

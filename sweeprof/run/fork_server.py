@@ -235,12 +235,15 @@ def _import(target: str) -> None:
 
 
 def _uses_gpu() -> bool:
-    """True if an import has set CUDA up in this process: in a child that is forked afterwards it does not work."""
+    """True if an import has set CUDA up in this process: in a child that is forked afterwards it does not work.
+
+    True, too, of a child that raises, crashes or hangs when it is asked.
+    """
     torch: Any = sys.modules.get("torch")
     private: Any = sys.modules.get("sweeprof.backends.torch.private")
     if private is None or not torch.backends.cuda.is_built():
         return False
-    return holds_in_child(lambda: private.is_in_bad_fork() and torch.cuda.device_count() > 0, GRACE_S)
+    return not holds_in_child(lambda: not private.is_in_bad_fork() or torch.cuda.device_count() == 0, GRACE_S)
 
 
 def _send_when_closed(connection: Connection, number: signal.Signals) -> None:

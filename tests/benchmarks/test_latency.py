@@ -20,11 +20,12 @@ from benchmarks.models import TIMED, Made
 from torch.utils.benchmark import Timer
 
 from support.planning import composed_of
+from support.torchs_timer import over_torchs_timer
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.datasets import first_batch
 from sweeprof.datasets.arrays import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Timing, WallClock, sampled
+from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.latency import forward
 from sweeprof.metrics.metric import Estimate
 from sweeprof.plan.plan import preload
@@ -88,18 +89,8 @@ def test_the_median_is_that_of_torchs_timer() -> None:
     print(f"\nlatency/forward over torch.utils.benchmark's median, {PAIRS} pairs")
     off = {}
     for made in TIMED:
-        ratios = []
         with both(made) as (step, timer):
-            loops = calibrated(step, ONE.sample_s)
-            for turn in range(PAIRS):
-                if turn % 2:
-                    theirs = timer.timeit(loops).median
-                    ours = sampled(step, ONE, WallClock())[0]
-                else:
-                    ours = sampled(step, ONE, WallClock())[0]
-                    theirs = timer.timeit(loops).median
-                ratios.append(ours / theirs)
-        ratio = statistics.median(ratios)
+            ratio = over_torchs_timer(step, timer, ONE, calibrated(step, ONE.sample_s), PAIRS)
         print(f"{made.name:<24}{ratio:>8.3f}", flush=True)
         if abs(ratio - 1) > ALLOWED:
             off[made.name] = ratio

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import Timer
 
 import sweeprof
+from support.torchs_timer import over_torchs_timer
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.model import synchronised
 from sweeprof.backends.torch.private import sleep_on_device
@@ -83,16 +83,8 @@ def test_latency_is_that_of_torchs_timer(device: str) -> None:
         timer = Timer("call()", globals={"call": call}, num_threads=1)
         step()
         loops = max(1, round(0.01 / sampled(step, ONE, WallClock())[0]))
-        ratios = []
-        for turn in range(PAIRS):
-            if turn % 2:
-                theirs = timer.timeit(loops).median
-                ours = sampled(step, ONE, WallClock())[0]
-            else:
-                ours = sampled(step, ONE, WallClock())[0]
-                theirs = timer.timeit(loops).median
-            ratios.append(ours / theirs)
-    assert statistics.median(ratios) == pytest.approx(1, abs=APART_ON_CPU if device == "cpu" else APART)
+        ratio = over_torchs_timer(step, timer, ONE, loops, PAIRS)
+    assert ratio == pytest.approx(1, abs=APART_ON_CPU if device == "cpu" else APART)
 
 
 def seconds_by_events(step: Callable[[], object], steps: int = 20) -> float:

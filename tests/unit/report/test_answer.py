@@ -196,6 +196,7 @@ CASES: dict[str, Comparison] = {
     "counts and a baseline": COUNTS,
     # Of a throughput, more is better.
     "throughput": of_rates({"torch": [1000], "jax": [2000]}),
+    "throughput, one round": of_rates({"torch": [1000], "jax": [2000]}, rounds=1),
     "throughput with an exception": of_rates({"torch": [1000, 4000, 9000], "jax": [2000, 8000, 4500]}),
     "throughput of three sides": of_rates({"torch": [1000, 1000], "jax": [2000, 2000], "ort": [500, 500]}),
     "since: one slower": since(FOUR, of_backends({"torch": [1.3, 1, 1, 1]})),
@@ -308,8 +309,6 @@ def test_conditions_come_first() -> None:
     assert some.startswith(first + "2 of 4 combinations fulfil it.")
     none = dataclasses.replace(found, rows=tuple(dataclasses.replace(row, misses=("x",)) for row in rows))
     assert str(answer(none)).startswith("None of 4 combinations fulfils latency/forward < 2.5 ms.")
-    rates = dataclasses.replace(of_rates({"torch": [1000], "jax": [1150]}), constraints=("throughput > 0.9 k",))
-    assert "jax – 1.15 k/s, 15% higher than torch; 2 of 2 combinations fulfil it." in str(answer(rates))
 
 
 def test_the_other_sweep_may_be_the_one_to_measure_again_or_of_another_year() -> None:

@@ -293,12 +293,15 @@ sys.modules["sweeprof.backends.torch.private"] = SimpleNamespace(is_in_bad_fork=
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "used", ["torch.cuda.is_used = True", "torch.cuda.is_used, torch.cuda.device_count = True, None"]
+)
 def test_an_import_that_uses_the_gpu_is_left_to_the_trials(
-    tmp_path: Path, write_module: Callable[[str, str], None]
+    tmp_path: Path, write_module: Callable[[str, str], None], used: str
 ) -> None:
-    """CUDA does not work in a child of a process that has used it. The first module stands for PyTorch on a host with a GPU."""
+    """In a child of a process that has used it, CUDA does not work. The first module stands for PyTorch on a host with a GPU."""
     write_module("host_with_gpu", HOST_WITH_GPU)
-    write_module("uses_the_gpu", "import torch\ntorch.cuda.is_used = True\nprint('imported')\n")
+    write_module("uses_the_gpu", f"import torch\n{used}\nprint('imported')\n")
     write_module("harmless", "print('the last is imported')\n")
     log = tmp_path / "fork-server.log"
     server = ForkServer(["host_with_gpu", "uses_the_gpu", "harmless"], {}, log)
