@@ -81,7 +81,7 @@ class Pass(Generic[Result_co]):
     name: str
     """As in records and file names; an identifier."""
     order: int
-    """Passes run, and are listed, by ascending order; the shipped ones are multiples of ten."""
+    """Passes run, and are listed, by ascending order; the shipped ones are from 10 to 130."""
     run: Callable[[Session, Any], Result_co]
     """Called with the session and its backend, which has the :attr:`capability`."""
     read: Callable[[Mapping[str, object]], Result_co]
