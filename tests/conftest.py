@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,19 @@ def _keep_configs(source: type[ConfigSource], packaged: str) -> None:
         return copy.deepcopy(kept[key])
 
     source.load_config = load_config  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the rows of a table after the first to the night, where the test is marked ``slow(rows=1)``."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("slow")
+        if mark is not None and mark.kwargs:
+            test = item.nodeid.partition("[")[0]
+            seen[test] += 1
+            if seen[test] > mark.kwargs["rows"]:
+                item.add_marker(pytest.mark.thorough)
 
 
 def pytest_collection_finish() -> None:
