@@ -21,9 +21,7 @@ NO_BF16 = (
     "onnxruntime does not support precision=bf16: its provider for the CPU has no kernels for products of bfloat16, "
     "and for other providers none is exported"
 )
-LITERT = "litert does not support precision=bf16: its converter has no bfloat16"
 ONLY_TORCHAO = "torch does not support precision_method={} for precision=int8 (only torchao)"
-OPSET = "torch does not support opset={} (only the default, 23)"
 
 
 def planned(*arguments: str, configs: Path | None = None) -> Plan:
@@ -35,90 +33,63 @@ def reasons(plan: Plan, *axes: str) -> dict[Any, str | None]:
     return {tuple(c.axes[axis] for axis in axes): c.unsupported for c in plan.combinations}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("onnxruntime,torch channels_last=false,true", {
-            ("onnxruntime", False): None,
-            ("onnxruntime", True): "onnxruntime does not support channels_last=true (only the default, false)",
-            ("torch", False): None,
-            ("torch", True): None,
-        }),
-        ("tensorflow,torch compile=false,true", {
-            ("tensorflow", False): None,
-            ("tensorflow", True): "tensorflow does not support compile=true (only the default, false)",
-            ("torch", False): None,
-            ("torch", True): None,
-        }),
-
-        ("torch,onnxruntime opset=18,23", {
-            ("torch", 18): OPSET.format(18), ("torch", 23): None, ("onnxruntime", 18): None, ("onnxruntime", 23): None,
-        }),
-        ("torch,tensorflow,jax mode=eager,xla", {
-            ("torch", "eager"): "torch has no setting 'mode'",
-            ("torch", "xla"): "torch has no setting 'mode'",
-            ("tensorflow", "eager"): None,
-            ("tensorflow", "xla"): None,
-            ("jax", "eager"): None,
-            ("jax", "xla"): "jax does not support mode=xla (only jit, eager)",
-        }),
-    ],
-)  # fmt: skip
-def test_what_a_backend_does_not_support(arguments: str, expected: dict[Any, str | None]) -> None:
-    backends, setting = arguments.split()
-    plan = planned("model=lenet5", f"backend={backends}", f"backend.{setting}")
-    assert reasons(plan, "backend", f"backend.{setting.partition('=')[0]}") == expected
-
-
-def test_backends_have_one_vocabulary_of_precisions() -> None:
-    backends = "torch,torch_compile,tensorflow,jax,onnxruntime,litert"
-    plan = planned("model=lenet5", f"backend={backends}", "backend.precision=fp32,fp16,bf16,int8")
-    unsupported = {key: reason for key, reason in reasons(plan, "backend", "backend.precision").items() if reason}
-    assert unsupported == {("onnxruntime", "bf16"): NO_BF16, ("litert", "bf16"): LITERT}
-    assert len(plan.combinations) == 24
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("backend=torch_compile compile_mode=null,max-autotune,reduce-overhead device=cpu", {
-            None: None,
-            "max-autotune": None,
-            "reduce-overhead": "compile_mode=reduce-overhead launches CUDA graphs, and device=cpu has none",
-        }),
-        ("backend=torch_compile compile=inductor,cudagraphs device=cpu", {
-            "inductor": None, "cudagraphs": "compile=cudagraphs launches CUDA graphs, and device=cpu has none",
-        }),
-        ("backend=torch_compile compile=inductor,openvino device=cpu backend.compile_mode=max-autotune", {
-            "inductor": None, "openvino": "compile_mode=max-autotune is a mode of inductor, not of compile=openvino",
-        }),
-        ("backend=torch compile_dynamic=null,false device=cpu", {
-            None: None, False: "compile_dynamic=false needs backend.compile=true: the model is not compiled",
-        }),
-        ("backend=torch matmul_precision=highest,medium device=cpu", {"highest": None, "medium": None}),
-    ],
-)  # fmt: skip
-def test_how_a_model_is_compiled(arguments: str, expected: dict[Any, str | None]) -> None:
-    backend, setting, *more = arguments.split()
-    plan = planned("model=lenet5", backend, f"backend.{setting}", *more)
-    assert {key: reason for (key,), reason in reasons(plan, f"backend.{setting.partition('=')[0]}").items()} == expected
-
-
-@pytest.mark.parametrize("settings", [{"compile": "cudagraphs"}, {"compile": True, "compile_mode": "reduce-overhead"}])
-def test_cuda_graphs_on_cuda(settings: dict[str, object]) -> None:
-    assert uncompilable_reason(settings, "cuda:1") is None
-
-
-def test_precisions_that_only_some_devices_have() -> None:
-    """Planned without torch; other backends do not have them at all."""
-    plan = planned("model=lenet5", "backend=torch,onnxruntime", "backend.precision=int4,fp8", "device=cpu")
-    lacking = "onnxruntime does not support precision={}: it is not implemented"
-    assert reasons(plan, "backend", "backend.precision") == {
-        ("torch", "int4"): None,
+LACKING = "onnxruntime does not support precision={}: it is not implemented"
+# A sweep, how many combinations it has, and the values of its axes that cannot be measured
+UNSUPPORTED: list[tuple[str, int, dict[tuple[Any, ...], str]]] = [
+    ("backend=onnxruntime,torch backend.channels_last=false,true", 4, {
+        ("onnxruntime", True): "onnxruntime does not support channels_last=true (only the default, false)",
+    }),
+    ("backend=tensorflow,torch backend.compile=false,true", 4, {
+        ("tensorflow", True): "tensorflow does not support compile=true (only the default, false)",
+    }),
+    ("backend=torch,onnxruntime backend.opset=18,23", 4, {
+        ("torch", 18): "torch does not support opset=18 (only the default, 23)",
+    }),
+    ("backend=torch,tensorflow,jax backend.mode=eager,xla", 6, {
+        ("torch", "eager"): "torch has no setting 'mode'",
+        ("torch", "xla"): "torch has no setting 'mode'",
+        ("jax", "xla"): "jax does not support mode=xla (only jit, eager)",
+    }),
+    ("backend=torch,torch_compile,tensorflow,jax,onnxruntime,litert backend.precision=fp32,fp16,bf16,int8", 24, {
+        ("onnxruntime", "bf16"): NO_BF16,
+        ("litert", "bf16"): "litert does not support precision=bf16: its converter has no bfloat16",
+    }),
+    # Planned without torch; other backends do not have them at all
+    ("backend=torch,onnxruntime backend.precision=int4,fp8 device=cpu", 4, {
         ("torch", "fp8"): "precision=fp8 has no kernels for device=cpu (only for cuda, xpu)",
-        ("onnxruntime", "int4"): lacking.format("int4"),
-        ("onnxruntime", "fp8"): lacking.format("fp8"),
-    }
+        ("onnxruntime", "int4"): LACKING.format("int4"),
+        ("onnxruntime", "fp8"): LACKING.format("fp8"),
+    }),
+    # How a model is compiled
+    ("backend=torch_compile backend.compile_mode=null,max-autotune,reduce-overhead device=cpu", 3, {
+        ("reduce-overhead",): "compile_mode=reduce-overhead launches CUDA graphs, and device=cpu has none",
+    }),
+    ("backend=torch_compile backend.compile=inductor,cudagraphs device=cpu", 2, {
+        ("cudagraphs",): "compile=cudagraphs launches CUDA graphs, and device=cpu has none",
+    }),
+    ("backend=torch_compile backend.compile=inductor,openvino device=cpu backend.compile_mode=max-autotune", 2, {
+        ("openvino",): "compile_mode=max-autotune is a mode of inductor, not of compile=openvino",
+    }),
+    ("backend=torch backend.compile_dynamic=null,false device=cpu", 2, {
+        (False,): "compile_dynamic=false needs backend.compile=true: the model is not compiled",
+    }),
+    ("backend=torch backend.matmul_precision=highest,medium device=cpu", 2, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "combinations", "expected"), UNSUPPORTED)
+def test_what_a_backend_does_not_support(
+    arguments: str, combinations: int, expected: dict[tuple[Any, ...], str]
+) -> None:
+    plan = planned("model=lenet5", *arguments.split())
+    axes = [word.partition("=")[0] for word in arguments.split() if "," in word]
+    assert {values: reason for values, reason in reasons(plan, *axes).items() if reason} == expected
+    assert len(plan.combinations) == combinations
+
+
+def test_what_other_devices_have_is_supported() -> None:
+    for settings in ({"compile": "cudagraphs"}, {"compile": True, "compile_mode": "reduce-overhead"}):
+        assert uncompilable_reason(settings, "cuda:1") is None
     assert unsupported_device_reason("fp8", "cuda:1", ("cuda", "xpu")) is None
     assert unsupported_device_reason("int8", "mps", ()) is None
 
