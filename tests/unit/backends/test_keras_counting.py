@@ -707,15 +707,6 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x, need_weights=False)[0]
 
 
-class KerasSelfAttention(keras.Model):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = layers.MultiHeadAttention(4, 4)
-
-    def call(self, x: Any) -> Any:
-        return self.attention(x, x)
-
-
 def recurrent(kind: Any, **kwargs: Any) -> nn.Module:
     return First(kind(8, 16, batch_first=True, **kwargs))
 
@@ -743,7 +734,7 @@ OTHERS: list[tuple[Callable[[], Any], Callable[[], nn.Module], Shape]] = [
      lambda: recurrent(nn.GRU, bidirectional=True), (4, 5, 8)),
     (lambda: keras.Sequential([layers.GRU(16, return_sequences=True), layers.GRU(16)]),
      lambda: recurrent(nn.GRU, num_layers=2), (4, 5, 8)),
-    (KerasSelfAttention, SelfAttention, (2, 5, 16)),
+    (lambda: Calling(lambda model, x: model.attention(x, x), attention=layers.MultiHeadAttention(4, 4)), SelfAttention, (2, 5, 16)),
 ]  # fmt: skip
 
 
@@ -897,21 +888,12 @@ def test_every_kind_of_layer(name: str, kwargs: Arguments, shape: Shape) -> None
     as_real(getattr(layers, name)(**kwargs), *shape)
 
 
-class Paired(keras.Model):  # type: ignore[misc]
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def call(self, x: Any) -> Any:
-        return self.layer([x, ops.tanh(x)])
-
-
 @pytest.mark.parametrize(
     "name", "Attention AdditiveAttention Add Subtract Multiply Average Maximum Minimum Concatenate Dot".split()
 )
 def test_layers_of_several_tensors(name: str) -> None:
-    arguments = {"axes": 2} if name == "Dot" else {}
-    as_real(Paired(getattr(layers, name)(**arguments)), 2, 5, 8)
+    layer = getattr(layers, name)(**{"axes": 2} if name == "Dot" else {})
+    as_real(Calling(lambda model, x: model.layer([x, ops.tanh(x)]), layer=layer), 2, 5, 8)
 
 
 def test_layers_that_wrap_others() -> None:

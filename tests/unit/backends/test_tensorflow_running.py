@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable
@@ -24,7 +23,6 @@ from sweeprof.backends.tensorflow.files import SavedModel
 from sweeprof.backends.tensorflow.model import EagerTraining, FusedTraining, tensors_in
 from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Timing
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig
 from sweeprof.results.observations import Lines
 from sweeprof.results.record import Protocol
@@ -34,6 +32,7 @@ Mode = Literal["eager", "function", "xla"]
 MODES: tuple[Mode, ...] = ("eager", "function", "xla")
 X = np.random.default_rng(0).standard_normal((3, 8, 8, 2), np.float32)
 SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+FEW = Protocol(warmup_steps=1, warmup_s=0, sample_s=0.001, min_samples=7, min_s=0, max_s=20)
 
 
 def convolving() -> Any:
@@ -155,19 +154,9 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
         TensorflowBackend(precision="bf16").load(lambda: model, "cpu", None)
 
 
-MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
-    ({"precision": "bf16", "precision_method": "autocats"},
-     "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
-     "Known: autocast, convert, dynamic, static, torchao."),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("settings", "message"), MISTAKES)
-def test_settings_that_do_not_exist(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as raised:
-        TensorflowBackend(**settings)
-    assert str(raised.value) == message
+def test_a_mode_that_does_not_exist() -> None:
+    with pytest.raises(UserError, match=r"^backend\.mode: 'jit' is not a mode\. Known: eager, function, xla\.$"):
+        TensorflowBackend(mode="jit")  # type: ignore[arg-type]
 
 
 class Called(keras.Model):  # type: ignore[misc]
@@ -253,9 +242,6 @@ def test_source_lines_of_a_call() -> None:
     assert slow.seconds > 10e-3 * lines.steps
     assert slow.allocated_bytes is None
     assert str(lines.memory_reason).startswith("TensorFlow allocates by itself")
-    graph = sweeprof.Profiler(model, inputs=np.ones((2, 4), np.float32))
-    with pytest.raises(Unsupported, match="mode=function: the source lines run once, when the graph is traced"):
-        graph.run("lines")
 
 
 class MixedLater(keras.Model):  # type: ignore[misc]
@@ -402,19 +388,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_file_is_the_model(folder: Path) -> None:
-    model = SavedModel(str(folder / "exported"))
-    found = outputs(model, Inputs((np.moveaxis(DIGITS, -1, 1),)), 1)
-    np.testing.assert_allclose(np.asarray(found), np.load(folder / "outputs.npy"), atol=1e-5)
-    assert sum(math.prod(variable.shape) for variable in model.trainable_variables) == 61_706
-
-
-@pytest.mark.slow
 def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
     model = SavedModel(str(folder / "exported"))
     before = model.get_weights()
     data = [(DIGITS, np.array([3, 4]))]
-    profiler = sweeprof.Profiler(model, data, mode="training", loss="cross_entropy", optimizer=_fast, protocol=SHORT)
+    settings: dict[str, Any] = {"mode": "training", "loss": "cross_entropy", "protocol": SHORT}
+    profiler = sweeprof.Profiler(model, data, optimizer=lambda _: keras.optimizers.SGD(0.5), **settings)
     assert profiler.compute("latency/iteration").value is not None
     assert profiler.compute("quality/accuracy").value in (0.0, 0.5, 1.0)
     for found, expected in zip(model.get_weights(), before, strict=True):
@@ -426,10 +405,6 @@ def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
         step.backward(step.forward())  # type: ignore[union-attr]
         step.update()  # type: ignore[union-attr]
     assert not np.allclose(model(DIGITS), np.load(folder / "outputs.npy"))  # what is trained is what is run
-
-
-def _fast(variables: Any) -> Any:
-    return keras.optimizers.SGD(0.5)
 
 
 class Two(tf.Module):  # type: ignore[misc]
@@ -496,15 +471,11 @@ def steps(model: Any, config: TrainingConfig, targets: Any = CLASSES, mode: Mode
     """So many whole steps."""
     with training(model, config, targets, mode) as step:
         for _ in range(count):
-            once(step)
-
-
-def once(step: EagerTraining | FusedTraining) -> None:
-    if isinstance(step, FusedTraining):
-        step.whole()
-    else:
-        step.backward(step.forward())
-        step.update()
+            if isinstance(step, FusedTraining):
+                step.whole()
+            else:
+                step.backward(step.forward())
+                step.update()
 
 
 def loss_in(model: Any, config: TrainingConfig, targets: Any = CLASSES, inputs: Any = SAMPLES) -> float:
@@ -577,9 +548,6 @@ def test_frozen_layers_stay_and_moving_averages_move(mode: Mode) -> None:
 
 
 def test_the_model_is_in_training_mode() -> None:
-    dropping = keras.Sequential([keras.layers.Dropout(0.5, seed=0)])
-    with pytest.raises(Unsupported, match="no variable of the model is trainable"):
-        steps(dropping, TrainingConfig())
     model = keras.Sequential([keras.layers.Dropout(0.5, seed=0), keras.layers.Dense(1, use_bias=False)])
     model.build((None, 4))
     model.set_weights([np.ones((4, 1), np.float32)])
@@ -671,41 +639,18 @@ def test_nothing_to_train(mode: Mode) -> None:
         steps(net(), TrainingConfig(loss=lambda outputs, targets: tf.constant(1.0)), mode=mode)
 
 
-FEW_SAMPLES = Protocol(warmup_steps=1, warmup_s=0, sample_s=0.001, min_samples=7, min_s=0, max_s=20)
-
-
-def timed(mode: Mode, model: Any) -> Timing:
-    data = [(RANDOM.standard_normal((4, 256), np.float32), np.zeros(4, int))]
-    settings: dict[str, Any] = {
-        "mode": "training",
-        "optimizer": "adam",
-        "loss": "cross_entropy",
-        "protocol": FEW_SAMPLES,
-    }
-    found = sweeprof.Profiler(model, data, backend=TensorflowBackend(mode=mode), **settings).run("timing")
-    assert isinstance(found, Timing)
-    return found
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["eager", "function", pytest.param("xla", marks=pytest.mark.slow)])
-def test_phases_of_a_step(mode: Mode) -> None:
-    """Of a wide layer: two products in its forward, twice that in the backward, and Adam's three arrays in the update."""
+@pytest.mark.parametrize("mode", MODES)
+def test_the_update_of_a_step_has_its_time(mode: Mode) -> None:
+    """Adam's three arrays of half a million weights, beside a batch of four."""
     model = keras.Sequential([keras.layers.Dense(1024), keras.layers.Dense(256), keras.layers.Dense(10)])
     model.build((None, 256))
-    timing = timed(mode, model)
-    for _ in range(2):
+    data = [(RANDOM.standard_normal((4, 256), np.float32), np.zeros(4, int))]
+    settings: dict[str, Any] = {"mode": "training", "optimizer": "adam", "loss": "cross_entropy", "protocol": FEW}
+    for _ in range(3):  # while other processes run, the time of a step may vary by more than its update takes
+        timing: Any = sweeprof.Profiler(model, data, backend=TensorflowBackend(mode=mode), **settings).run("timing")
         if "update" in timing.phases:
             break
-        # while other processes run, the time of a step may vary by more than its update takes
-        timing = timed(mode, model)
-    assert list(timing.phases) == ["forward", "backward", "update"]
-    for phase in timing.phases.values():
-        assert len(phase) == len(timing.samples) == 7
-        assert all(seconds > 0 for seconds in phase)
-    parts = [sum(phases) for phases in zip(*timing.phases.values(), strict=True)]
-    assert parts == pytest.approx(timing.samples, rel=1e-6 if mode != "eager" else 0.2)
-    assert sum(timing.phases["update"]) > 0.05 * sum(timing.samples)  # half a million weights, and a batch of four
-    assert timing.compiles == (mode != "eager")
-    assert (timing.trace_s is None) == (mode == "eager")
-    assert timing.trace_s is None or 0 < timing.trace_s < timing.first_step_s
+    assert sum(timing.phases["update"]) > 0.05 * sum(timing.samples)
+    if mode != "eager":  # a graph tells the times of its phases
+        assert list(map(sum, zip(*timing.phases.values(), strict=True))) == pytest.approx(timing.samples, rel=1e-6)

@@ -28,7 +28,6 @@ from sweeprof.measuring import layer_timing
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED, ProbeCost
 from sweeprof.measuring.training_config import TrainingConfig, Work
-from sweeprof.report.operators import operators_csv
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, Seconds
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
@@ -61,17 +60,13 @@ def work(inputs: Any = X, trains: bool = True, targets: Any = None, loss: str = 
 
 
 def timed(model: Any, mode: ExecutionMode = "function", protocol: Protocol = QUICK, **given: Any) -> LayerTimes:
-    backend, held = TensorflowBackend(mode=mode), loaded(model, mode)
-    given_work = work(**given)
-    return backend.layer_times(held, dataclasses.replace(given_work, batch=held.put(given_work.batch)), protocol)
+    held, asked = loaded(model, mode), work(**given)
+    of_model = dataclasses.replace(asked, batch=held.put(asked.batch))
+    return TensorflowBackend(mode=mode).layer_times(held, of_model, protocol)
 
 
 def seconds_of(times: LayerTimes) -> dict[tuple[str, int], Seconds]:
     return {(call.path, call.call): seconds for call, seconds in zip(times.calls, times.seconds, strict=True)}
-
-
-def paths_of(times: LayerTimes) -> list[tuple[str, int]]:
-    return [(call.path, call.call) for call in times.calls]
 
 
 def slept(values: Any, seconds: float, naps: list[float]) -> Any:
@@ -133,10 +128,7 @@ def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode
     inner = keras.Sequential([dense("first"), Sleeper(name="sleeper")], name="inner")
     times = timed(keras.Sequential([keras.Input((4,)), dense("before"), inner, dense("after")]), mode)
     found, own, naps = seconds_of(times), own_of(times), inner.layers[1].naps
-    assert paths_of(times) == [
-        *((OUTSIDE, 0), (ROOT, 0), ("before", 0), ("inner", 0)),
-        *(("inner.first", 0), ("inner.sleeper", 0), ("after", 0)),
-    ]
+    assert [path for path, _ in found] == [OUTSIDE, ROOT, "before", "inner", "inner.first", "inner.sleeper", "after"]
     assert times.mode == "training"
     assert_slept(own["inner.sleeper", 0], naps)
     for path in (ROOT, "inner"):
@@ -213,12 +205,12 @@ class Chained(keras.Model):  # type: ignore[misc]
 def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: ExecutionMode) -> None:
     model, tokens = Chained(), TOKENS
     times = timed(model, mode, inputs=tokens)
-    paths, found = [path for path, _ in paths_of(times)], seconds_of(times)
-    wrapped = model.recurrent
+    found, wrapped = seconds_of(times), model.recurrent
+    paths = {path for path, _ in found}
     assert {path for path in paths if path.startswith("both.")} == {
         f"both.{layer.name}" for layer in (wrapped.forward_layer, wrapped.backward_layer)
     }
-    assert {"attention.query", "attention.key", "embedding", "frozen"} <= set(paths)
+    assert {"attention.query", "attention.key", "embedding", "frozen"} <= paths
     assert found["frozen", 0].reason is None  # what is before it learns
     assert found["scale", 0].reason == NOT_DIFFERENTIATED
     assert found["scale", 0].backward is None
@@ -251,10 +243,8 @@ def test_every_call_that_is_timed_has_a_row_in_the_layer_table() -> None:
 # What there is no time of
 
 
-def test_what_has_no_layers_when_it_runs_is_said() -> None:
+def test_what_cannot_be_timed_or_traced_is_said(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((4,)), dense("only")])
-    with pytest.raises(Unsupported, match="not supported upstream: a compiled XLA program has no layers"):
-        timed(model, "xla")
     with pytest.raises(Unsupported, match="only a Keras model does"):
         timed(lambda x: x)
     with pytest.raises(Unsupported, match="no variable of the model is trainable"):
@@ -262,6 +252,14 @@ def test_what_has_no_layers_when_it_runs_is_said() -> None:
     on_gpu = dataclasses.replace(loaded(model), device="gpu:0")
     with pytest.raises(Unsupported, match="layers are timed on the CPU"):
         pass_module.layer_times(on_gpu, work(trains=False), QUICK)
+    with pytest.raises(Unsupported, match="not implemented: the profiler's events of an accelerator"):
+        TensorflowBackend().operators(on_gpu, work(trains=False))
+    tf.profiler.experimental.start(str(tmp_path))
+    try:
+        with pytest.raises(Unsupported, match="a profiler of TensorFlow is running"):
+            traced(model)
+    finally:
+        tf.profiler.experimental.stop(save=False)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -278,39 +276,30 @@ def test_keras_is_as_it_was_after_an_error(mode: ExecutionMode) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_probes_cost_more_than_nothing_and_less_than_their_calibration(mode: ExecutionMode) -> None:
-    found = 0.0
-    for _ in range(3):
-        began = time.perf_counter()
-        cost = calibrated(mode == "eager", with_backward=True)
-        calibration_s = time.perf_counter() - began
-        assert 0 <= cost.inside < calibration_s
-        assert 0 <= cost.outside < calibration_s
-        assert 0 <= cost.backward < calibration_s
-        found += cost.inside + cost.outside
-        if found:
-            break
-    # A graph's clock counts microseconds, so a quicker probe shows only in the whole step, where a busy machine may hide it once.
-    assert found > 0
+    """A graph's clock counts microseconds: a quicker probe shows only in the whole step, where a busy machine may hide it once."""
+    began = time.perf_counter()
+    costs = [calibrated(mode == "eager", with_backward=True) for _ in range(3)]
+    parts = [seconds for cost in costs for seconds in (cost.inside, cost.outside, cost.backward)]
+    assert min(parts) >= 0
+    assert max(parts) < time.perf_counter() - began
+    assert any(cost.inside + cost.outside for cost in costs)
 
 
 # Operators
 
 
 def traced(model: Any, mode: ExecutionMode = "function", trains: bool = True, inputs: Any = X) -> Operators:
-    backend = TensorflowBackend(mode=mode)
-    held = backend.load(lambda: model, "cpu", None)
-    return backend.operators(
-        held, Work(held.put(Inputs.of(inputs)), None, TrainingConfig("sgd", "mean") if trains else None)
-    )
+    held, config = loaded(model, mode), TrainingConfig("sgd", "mean") if trains else None
+    return TensorflowBackend(mode=mode).operators(held, Work(held.put(Inputs.of(inputs)), None, config))
 
 
 def calls_of(found: Operators, part: str, phase: str) -> dict[str, float]:
     """Calls in a step of the operators with ``part`` in their names, which TensorFlow decorates, by layer."""
-    calls: Counter[str] = Counter()
+    calls: dict[str, float] = {}
     for row in found.rows:
         if part in row.operator and row.phase == phase:
-            calls[row.path] += row.calls  # type: ignore[assignment]
-    return dict(calls)
+            calls[row.path] = calls.get(row.path, 0) + row.calls
+    return calls
 
 
 class Tangled(keras.Model):  # type: ignore[misc]
@@ -364,8 +353,6 @@ def test_inference_has_one_phase_and_what_is_not_known_is_left_out(mode: Executi
     assert {row.path for row in found.rows if "MatMul" in row.operator} == {"only"}
     assert all((row.flops, row.allocated_bytes, row.device_self_s) == (None, None, None) for row in found.rows)
     assert found.flops_reason is not None
-    assert Operators.from_dict(json.loads(json.dumps(found.to_dict()))) == dataclasses.replace(found, files={})
-    assert len(operators_csv(found).splitlines()) == len(found.rows) + 1
 
 
 def test_a_function_that_is_compiled_anew_at_every_call_has_one_row() -> None:
@@ -385,19 +372,3 @@ def test_the_trace_can_be_opened_where_chromes_are() -> None:
     assert sum(number for name, number in names.items() if "only" in name and "MatMul" in name) >= 2 * TRACED_STEPS
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in events if event["ph"] == "X")
     assert {event["tid"] for event in events} == {event["tid"] for event in events if event["ph"] == "M"}
-
-
-def test_what_cannot_be_traced_is_said(tmp_path: Path) -> None:
-    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
-    with pytest.raises(Unsupported, match="a compiled XLA program has no layers"):
-        traced(model, "xla")
-    backend = TensorflowBackend()
-    held = dataclasses.replace(backend.load(lambda: model, "cpu", None), device="gpu:0")
-    with pytest.raises(Unsupported, match="not implemented: the profiler's events of an accelerator"):
-        backend.operators(held, Work(Inputs.of(X)))
-    tf.profiler.experimental.start(str(tmp_path))
-    try:
-        with pytest.raises(Unsupported, match="a profiler of TensorFlow is running"):
-            traced(model)
-    finally:
-        tf.profiler.experimental.stop(save=False)
