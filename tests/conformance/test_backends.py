@@ -43,14 +43,11 @@ BATCH = 3
 @batches
 def test_analysis(backend: str, batch: int) -> None:
     figures = FIGURES[BACKENDS[backend].model]
-    data = pass_data(backend, f"analysis-{batch}", "LayerTable")
-    table = LayerTable.from_dict(data)
-    assert json.loads(json.dumps(table.to_dict())) == data
+    table = LayerTable.from_dict(pass_data(backend, f"analysis-{batch}", "LayerTable"))
     assert (table.macs, table.params, table.trainable) == (batch * figures.macs, figures.params, figures.params)
     assert table.params_bytes == 4 * figures.params
     assert (table.uncovered, table.method) == ({}, "shapes")
     assert table.rows[0].path == ROOT
-    assert [r.depth for r in table.rows if r.path == ROOT] == [0]
 
 
 def test_analysis_of_further_models(backend: str) -> None:

@@ -135,26 +135,6 @@ def test_peak_live_bytes_by_hand(tmp_path: Path) -> None:
 # Weights
 
 
-def test_parameters_buffers_and_constants_of_a_file_that_does_not_tell(tmp_path: Path) -> None:
-    nodes = [
-        node("Conv", "a w", "c", "/stage/stage.0/conv/Conv"),
-        node("BatchNormalization", "c s b m v", "n", "/stage/stage.0/bn/BatchNormalization"),
-        node("Mul", "n two", "d", "/stage/Mul"),
-        node("Reshape", "d shape", "y", "/Reshape"),
-    ]
-    weights = {"w": floats(4, 3, 3, 3), **BATCH_NORM, "two": np.float32(2), "shape": np.array([0, -1])}
-    table = counted(saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights), (2, 3, 8, 8))
-    assert (table.params, table.params_bytes, table.buffers) == (108 + 8, 4 * 116, 8)
-    assert [(row.path, row.params, row.buffers, row.macs) for row in table.rows] == [
-        (ROOT, 0, 0, 0),
-        ("stage", 0, 0, 0),
-        ("stage.0", 0, 0, 0),
-        ("stage.0.conv", 108, 0, 2 * 4 * 36 * 27),
-        ("stage.0.bn", 8, 8, 0),
-    ]
-    assert table.inclusive().rows[1].macs == 2 * 4 * 36 * 27
-
-
 def held(name: str, value: Any) -> Any:
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))
 
@@ -170,30 +150,35 @@ def constants_of(path: str) -> str:
     return path
 
 
-def test_weights_in_constant_nodes_count_like_initializers(tmp_path: Path) -> None:
+def test_parameters_buffers_and_constants_of_a_file_that_does_not_tell(tmp_path: Path) -> None:
+    """Weights in constant nodes count like initializers."""
     nodes = [
-        node("Conv", "a w wb", "c", "/conv/Conv"),
-        node("BatchNormalization", "c s b m v", "n", "/bn/BatchNormalization"),
-        node("GlobalAveragePool", "n", "p", "/pool/GlobalAveragePool"),
-        node("Flatten", "p", "f", "/Flatten"),
-        node("Transpose", "dense", "d", "/dense/Transpose", perm=[1, 0]),
-        node("MatMul", "f d", "h", "/dense/MatMul"),
+        node("Conv", "a w wb", "c", "/stage/stage.0/conv/Conv"),
+        node("BatchNormalization", "c s b m v", "n", "/stage/stage.0/bn/BatchNormalization"),
+        node("Mul", "n two", "d", "/stage/Mul"),
+        node("GlobalAveragePool", "d", "p", "/pool/GlobalAveragePool"),
+        node("Reshape", "p shape", "f", "/Reshape"),
+        node("Transpose", "dense", "t", "/dense/Transpose", perm=[1, 0]),
+        node("MatMul", "f t", "h", "/dense/MatMul"),
         node("Add", "h db", "e", "/dense/Add"),
         node("Gemm", "e g", "y", "/head/Gemm"),
     ]
+    weights = {"w": floats(4, 3, 3, 3), "wb": floats(4), **BATCH_NORM, "two": np.float32(2), "shape": np.array([0, -1])}
     # A matrix of 5,000 elements is larger than what is computed from constants.
-    weights = {"w": floats(4, 3, 3, 3), "wb": floats(4), **BATCH_NORM, "dense": floats(1250, 4), "db": floats(1250)}
-    path = saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights | {"g": floats(1250, 2)})
-    table, again = counted(path, (2, 3, 8, 8)), counted(constants_of(path), (2, 3, 8, 8))
-    assert again.params == 4 * 27 + 4 + 2 * 4 + 5000 + 1250 + 2500
-    assert (again.params_bytes, again.buffers, again.trainable) == (4 * again.params, 2 * 4, again.params)
-    assert {row.path: row.params for row in again.rows if row.params} == {
-        "conv": 112,
-        "bn": 8,
-        "dense": 6250,
-        "head": 2500,
-    }
-    assert again == table
+    weights |= {"dense": floats(1250, 4), "db": floats(1250), "g": floats(1250, 2)}
+    path = saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights)
+    table = counted(path, (2, 3, 8, 8))
+    params = 4 * 27 + 4 + 2 * 4 + 5000 + 1250 + 2500
+    assert (table.params, table.params_bytes, table.buffers, table.trainable) == (params, 4 * params, 8, params)
+    assert [(row.path, row.params, row.buffers, row.macs) for row in table.rows] == [
+        *((ROOT, 0, 0, 0), ("stage", 0, 0, 0), ("stage.0", 0, 0, 0)),
+        ("stage.0.conv", 112, 0, 2 * 4 * 36 * 27),
+        *(("stage.0.bn", 8, 8, 0), ("pool", 0, 0, 0)),
+        ("dense", 6250, 0, 2 * 1250 * 4),
+        ("head", 2500, 0, 2 * 1250 * 2),
+    ]
+    assert table.inclusive().rows[1].macs == 2 * 4 * 36 * 27
+    assert counted(constants_of(path), (2, 3, 8, 8)) == table
 
 
 def test_constants_of_the_code_are_no_parameters(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -208,17 +206,6 @@ def test_requests_at_the_same_time(tmp_path: Path) -> None:
     assert found.detail["n"] == SHORT.min_samples
     file = tmp_path / "model.xml"
     assert result["size/artifact_bytes"].value == file.stat().st_size + file.with_suffix(".bin").stat().st_size
-
-
-def test_the_folder_of_a_model_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    model, batch = loaded(product(tmp_path), array(3, 8))
-    assert list(tmp_path.glob("sweeprof-openvino-*"))
-    cycle: list[Any] = [model]
-    cycle.append(cycle)
-    del model, batch, cycle
-    gc.collect()  # a warning would fail the test
-    assert not list(tmp_path.glob("sweeprof-openvino-*"))
 
 
 def test_times_belong_to_modules_and_add_up(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.counting.formulas import DEFAULTS
-from sweeprof.errors import Unsupported, UserError
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable
 from sweeprof.targets import builder
@@ -107,8 +107,6 @@ def test_what_onnxruntime_does_not_run() -> None:
         OnnxruntimeBackend(precision="bf16")
     with pytest.raises(Unsupported, match=r"precision_method=autocast for precision=int8 \(only dynamic, static\)"):
         OnnxruntimeBackend(precision="int8", precision_method="autocast")
-    with pytest.raises(UserError, match="'int9' is not a precision"):
-        OnnxruntimeBackend(precision="int9")  # type: ignore[arg-type]
 
 
 def test_a_given_file_keeps_its_types(file: OnnxFile) -> None:
