@@ -7,6 +7,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def timm_models() -> Iterator[Model]:
                 family,
                 size if row is None else int(row["img_size"]),
                 channels,
-                _maker(timm.create_model, name),
+                partial(timm.create_model, name),
                 None if row is None else float(row["gmacs"]),
                 None if row is None else 1e6 * float(row["params_m"]),
                 None if row is None else float(row["macts"]),
@@ -112,7 +113,7 @@ def torchvision_models() -> Iterator[Model]:
             family,
             int(row["img_size"]),
             3,
-            _maker(models.get_model, name, weights=None, **options),
+            partial(models.get_model, name, weights=None, **options),
             float(row["gops"]),
             float(row["params"]),
             gmacs_rounding=0.00051,
@@ -173,10 +174,6 @@ def _torchvision() -> Any:
     """torchvision; without its operators, which its wheel from the package index has for CUDA only."""
     sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("torchvision._meta_registrations"))
     return import_module("torchvision")
-
-
-def _maker(create: Callable[..., Any], name: str, **options: Any) -> Callable[[], Any]:
-    return lambda: create(name, **options)
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -348,15 +348,6 @@ def figures(path: str, arrays: dict[str, Any], *names: str) -> list[Any]:
     return [profile[name].value for name in names]
 
 
-@pytest.mark.parametrize("constant", [True, False])
-def test_weights_of_branches_that_read_one_around_them(constant: bool, tmp_path: Path) -> None:
-    branches = {f"{n}_branch": product(n[0], floats(8, 6), constant=constant) for n in ("then", "else")}
-    arrays = {"v": floats(3, 8), "c": np.array(True)}
-    path = saved(tmp_path, [node("If", "c", "y", **branches)], arrays, {"S": floats(6, 4)})
-    expected = 2 * 8 * 6 + 6 * 4
-    assert figures(path, arrays, "params/total", "size/params_bytes") == [expected, 4 * expected]
-
-
 def test_weights_of_a_branch_within_a_loop(tmp_path: Path) -> None:
     branches = {
         "then_branch": product("t", floats(8, 8), constant=False),
