@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ FURTHER: tuple[PassName, ...] = (
     *("training", "own_counts", "artifact", "layer_times", "operators", "allocations", "peaks", "lines"),
 )
 """Passes that ask for a capability which not every backend has."""
+MISTAKEN: tuple[PassName, ...] = ("timing", "analysis")
+"""Those that are asked of models that cannot be made."""
 
 by_backend = pytest.mark.parametrize(
     "backend",
@@ -68,18 +70,12 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     threaded["backend"]["threads"] = 3
     yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}
     yield "timing-3", {"task": "run_pass", "pass": "timing", "config": config}
-    yield from _mistakes(config, case.mistaken)
-
-
-def _mistakes(config: dict[str, Any], names: Sequence[PassName]) -> Iterator[tuple[str, dict[str, Any]]]:
-    models = {
-        "wrong": {config["backend"]["framework"]: {"_target_": "builtins.str"}},
-        "raising": {config["backend"]["framework"]: {"_target_": "builtins.int", "_args_": ["no luck"]}},
-    }
     lost = {"another": {"_target_": "builtins.str"}}
     yield "lost-timing", {"task": "run_pass", "pass": "timing", "config": {**config, "model": lost}}
-    for mistake, model in models.items():
-        for name in names:
+    mistakes = {"wrong": {"_target_": "builtins.str"}, "raising": {"_target_": "builtins.int", "_args_": ["no luck"]}}
+    for mistake, node in mistakes.items():
+        for name in MISTAKEN:
+            model = {config["backend"]["framework"]: node}
             yield f"{mistake}-{name}", {"task": "run_pass", "pass": name, "config": {**config, "model": model}}
 
 

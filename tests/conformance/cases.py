@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sweeprof.results.record import PassName
-
 
 @dataclass(frozen=True)
 class Figures:
@@ -42,8 +40,6 @@ class Case:
     """Runs out of memory when evaluated in a process that has imported it."""
     mark: str = ""
     """``slow`` or ``thorough``: what asks it, and ``make test`` does not."""
-    mistaken: tuple[PassName, ...] = ("timing", "analysis")
-    """The passes of models that cannot be made; where a process of its own makes them, one of these is enough."""
     refuses: Mapping[str, str] = field(default_factory=dict)
     """By question, why a capability that the backend has is not there for this variant or model."""
 
@@ -86,18 +82,15 @@ BACKENDS = {
         "onnxruntime",
         exhaust="__import__('onnxruntime').OrtValue.ortvalue_from_shape_and_type([2**44], float, 'cpu')",
         mark="slow",  # each model is exported by a process of its own
-        mistaken=("timing",),
         refuses={"trained_layers": "not applicable: ONNX Runtime runs models, and trains none"},
     ),
     "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", mark="slow"),
-    "litert": Case(
-        "litert", ("mlp", "lenet5"), mark="slow", mistaken=("timing",)
-    ),  # a file has batch normalisation in the weights before it
+    # A file has batch normalisation in the weights before it.
+    "litert": Case("litert", ("mlp", "lenet5"), mark="slow"),
     "openvino": Case(
         "openvino",
         exhaust="[ov.Tensor(ov.Type.f32, ov.Shape([2**44])) for ov in [__import__('openvino')]]",
         mark="slow",  # each model is converted by a process of its own
-        mistaken=("timing",),
         refuses={"trained_layers": "not applicable: OpenVINO runs models, and trains none"},
     ),
     "numpy": Case("numpy", ("perceptron",), exhaust="__import__('numpy').ones(2**50)"),

@@ -1,4 +1,4 @@
-"""The zoo: both frameworks get the same model out of one small file, and importing it costs neither of them."""
+"""The zoo: both frameworks get the same model out of one small file."""
 
 from __future__ import annotations
 
