@@ -50,8 +50,8 @@ def answer() -> None:
     """Print everything as JSON, in a process of its own, because its environment decides which allocator there is."""
     TensorflowBackend().configure(seed=0)  # operators one after the other, as in a trial
     asked = [(mode, trains) for mode in ("function", "eager", "xla") for trains in (False, True)]
-    seen = {f"{mode} {trains}": found(mode, trains) for mode, trains in asked}
-    json.dump({"seen": seen, "by layer": allocated_by_layer()}, sys.stdout)
+    told = {f"{mode} {trains}": found(mode, trains) for mode, trains in asked}
+    json.dump({**told, "by layer": allocated_by_layer()}, sys.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -62,20 +62,15 @@ def told() -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def seen(told: Any) -> dict[str, Allocations]:
-    return {name: Allocations.from_dict(data) for name, data in told["seen"].items()}
-
-
 @pytest.mark.slow
-def test_a_forward_takes_what_its_tensors_do(seen: dict[str, Allocations]) -> None:
+def test_a_forward_takes_what_its_tensors_do(told: Any) -> None:
     """A graph adds the bias where the product is; eager has both at once."""
     for mode, peak in (("function", WIDE + NARROW), ("xla", WIDE + NARROW), ("eager", 2 * WIDE)):
-        found = seen[f"{mode} False"]
+        found = Allocations.from_dict(told[f"{mode} False"])
         assert (found.mode, found.steps) == ("inference", 3)
         assert found.step_peaks_bytes == (peak,) * 3
         assert found.timeline[-1].bytes == 0
-    graph = seen["function False"]
+    graph = Allocations.from_dict(told["function False"])
     assert graph.peak_at == "narrow"
     assert {layer.path: layer.allocated_bytes for layer in graph.by_layer} == {ROOT: 0, "wide": WIDE, "narrow": NARROW}
     assert graph.tensors[0].names == ("net/wide/kernel",)
@@ -83,20 +78,20 @@ def test_a_forward_takes_what_its_tensors_do(seen: dict[str, Allocations]) -> No
 
 
 @pytest.mark.slow
-def test_a_training_step_also_takes_its_gradients(seen: dict[str, Allocations]) -> None:
+def test_a_training_step_also_takes_its_gradients(told: Any) -> None:
     """At the peak the wide output's gradient and those of all kernels.
 
     A graph's operators run in an order that differs between processes. On it depend whether the wide output is freed by then,
     whether the gradients of the biases exist, what the narrow kernel's gradient is made from, and how many numbers by row
     there are.
     """
-    found = seen["function True"]
+    found = Allocations.from_dict(told["function True"])
     assert found.mode == "training"
     least, biases = WIDE + WEIGHTS, 4 * (HIDDEN + OUT)
     assert least < found.step_peaks_bytes[-1] < least + biases + WIDE + 4 * HIDDEN * OUT + NARROW
     assert sum(layer.at_peak_bytes for layer in found.by_layer) == found.peak_bytes
     for mode in ("eager", "xla"):
-        assert seen[f"{mode} True"].step_peaks_bytes[-1] > WIDE + WEIGHTS
+        assert Allocations.from_dict(told[f"{mode} True"]).step_peaks_bytes[-1] > WIDE + WEIGHTS
 
 
 def test_the_usual_allocator_tells_too_little() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("kinds")
-    return {"folder": {"path": folder}, **write_digits(folder, NUMBER)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield write_digits(folder, NUMBER)
 
 
 def read(source: Source, name: Any = "test") -> Split:
@@ -64,12 +67,8 @@ def made(settings: dict[str, object]) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["images", "npz", "parquet", "torch", "huggingface"])
-def test_every_kind_has_the_same_samples(
-    kinds: dict[str, dict[str, object]], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
+def test_every_kind_has_the_same_samples(kinds: dict[str, Any], kind: str) -> None:
     dataset = made(kinds[kind])
-    assert isinstance(dataset, Source)
     split = read(dataset)
     digits = Digits().split("test")
     greys = np.rint(np.asarray(digits.inputs[:NUMBER]) * 255).astype(np.float32) / np.float32(255)
@@ -81,21 +80,16 @@ def test_every_kind_has_the_same_samples(
 
 
 @pytest.mark.slow
-def test_a_pipeline_of_tensorflow_in_batches_has_them_too(
-    kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(kinds["folder"]["path"]))
-    source: dict[str, Any] = {**kinds["tensorflow"]["dataset.source"], "batch": 5}  # type: ignore[dict-item]
+def test_a_pipeline_of_tensorflow_in_batches_has_them_too(kinds: dict[str, Any]) -> None:
+    source = {**kinds["tensorflow"]["dataset.source"], "batch": 5}
     split = read(TensorflowDataset(source=source, batched=True, limit=20))
     wanted = np.load(source["path"])
     np.testing.assert_array_equal(split.inputs, wanted["x_test"][:20])
     np.testing.assert_array_equal(split.targets, wanted["y_test"][:20])
 
 
-def test_iterable_datasets_and_transforms(kinds: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = kinds["folder"]["path"]
-    monkeypatch.syspath_prepend(str(folder))
-    source = {"_target_": "my_data.Streamed", "path": str(folder) + "/digits.npz"}
+def test_iterable_datasets_and_transforms(kinds: dict[str, Any]) -> None:
+    source = {"_target_": "my_data.Streamed", "path": kinds["npz"]["dataset.path"]}
     streamed = read(TorchDataset(source=source, limit=7, transform="my_data.flipped"))
     wanted = np.load(source["path"])["x_test"]
     np.testing.assert_array_equal(streamed.inputs, wanted[:7, ..., ::-1])
@@ -114,6 +108,11 @@ def write_images(folder: Path, shapes: dict[str, tuple[int, int]]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(path)
     return folder
+
+
+def listed(samples: list[Any]) -> dict[str, Any]:
+    """A source of these samples."""
+    return {"_target_": "builtins.list", "_args_": [samples]}
 
 
 def described(**changes: Any) -> dict[str, Any]:
@@ -279,16 +278,9 @@ def test_images_with_the_channels_last_become_channels_first(tmp_path: Path) -> 
     assert Npz(path=str(tmp_path / "a.npz")).channel_axis is None
 
 
-def test_samples_of_different_lengths_are_padded_if_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ragged_data.py").write_text(
-        "class Words:\n"
-        "    def __len__(self): return 3\n"
-        "    def __getitem__(self, at):\n"
-        "        ids = list(range(1, 3 + 2 * at))\n"
-        "        return {'input_ids': ids, 'kind': [7, 8], 'labels': ids}\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    source = {"_target_": "ragged_data.Words"}
+def test_samples_of_different_lengths_are_padded_if_asked_for() -> None:
+    texts = [list(range(1, 3 + 2 * at)) for at in range(3)]
+    source = listed([{"input_ids": ids, "kind": [7, 8], "labels": ids} for ids in texts])
     says = r"'input_ids' of sample 1 of dataset.source has the length 4, and sample 0 .* has 2"
     with pytest.raises(DatasetError, match=says):
         read(TorchDataset(source=source))
@@ -314,23 +306,19 @@ def test_samples_of_one_length_are_padded_to_the_given_one(tmp_path: Path) -> No
     assert read(scored).batch(np.arange(2))[1].tolist() == np.eye(2, 4).tolist()
 
 
-def test_a_collate_function_makes_batches_of_samples_of_different_shapes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "shapes_data.py").write_text(
-        "import numpy as np\n"
-        "def images(): return [(np.ones((1, 2 + at, 5 - at), np.float32), at) for at in range(3)]\n"
-        "def corners(samples, side=2): return np.stack([sample[:, :side, :side] for sample in samples])\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    source = {"_target_": "shapes_data.images"}
-    with_side = {"_target_": "shapes_data.corners", "_partial_": True, "side": 1}
-    for collate, side in (("shapes_data.corners", 2), (with_side, 1)):
+def corners(samples: Any, side: int = 2) -> Any:
+    return np.stack([sample[:, :side, :side] for sample in samples])
+
+
+def test_a_collate_function_makes_batches_of_samples_of_different_shapes() -> None:
+    source = listed([(np.ones((1, 2 + at, 5 - at), np.float32), at) for at in range(3)])
+    with_side = {"_target_": f"{__name__}.corners", "_partial_": True, "side": 1}
+    for collate, side in ((f"{__name__}.corners", 2), (with_side, 1)):
         inputs, targets = read(TorchDataset(source=source, collate=collate)).batch(np.arange(3))
         assert inputs.shape == (3, 1, side, side)
         assert targets.tolist() == [0, 1, 2]
     with pytest.raises(UserError, match="Did you mean 'corners'"):
-        read(TorchDataset(source=source, collate="shapes_data.cornes"))
+        read(TorchDataset(source=source, collate=f"{__name__}.cornes"))
 
 
 def test_blocks_of_tokens(tmp_path: Path) -> None:
@@ -395,7 +383,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 LABELS = described(targets=ArraySpec((), "int64", high=5))
-THREE = {"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}
 
 
 @pytest.mark.parametrize(
@@ -421,7 +408,7 @@ THREE = {"_target_": "builtins.list", "_args_": [[[np.ones(2)] * 3]]}
         (Tokens, {"path": "ids.npy", "length": 20}, r"ids\.npy has 4 tokens, and a block needs 21: set dataset\.length"),
         (Audio, {"path": "sounds"}, r"sounds/a/1\.wav cannot be read as a sound file: "),
         (
-            *(TorchDataset, {"source": THREE}),
+            *(TorchDataset, {"source": listed([[np.ones(2)] * 3])}),
             r"sample 0 of dataset\.source has 3 parts; it must be inputs, or a pair \(inputs, targets\)",
         ),
         (
