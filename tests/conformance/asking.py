@@ -134,11 +134,7 @@ def ask(case: Case, folder: Path, only: str = "") -> None:
     """Put every question to the backend, or those whose names begin with ``only``; a file per answer."""
     config = config_of(case)
     tasks = {name: question for name, question in questions(case) if name.startswith(only)}
-    asked = {
-        "preload": preload(config, "analysis"),
-        "forks": str(forking[0].folder),
-        "tasks": tasks,
-    }
+    asked = {"preload": preload(config, "analysis"), "forks": str(forking[0].folder), "tasks": tasks}
     places = os.pathsep.join(map(str, (TESTS, guide_folder())))
     subprocess.run(
         [sys.executable, "-m", "support.conforming", str(folder)],

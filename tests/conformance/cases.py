@@ -52,11 +52,7 @@ _TRACED_ONCE = "mode={}: the source lines run once, when the graph is traced; ba
 _NO_LAYERS = "not supported upstream: a compiled XLA program has no layers; mode=function has the same model with them"
 
 BACKENDS = {
-    "torch": Case(
-        "torch",
-        threads="__import__('torch').get_num_threads()",
-        exhaust="__import__('torch').ones(2**50)",
-    ),
+    "torch": Case("torch", threads="__import__('torch').get_num_threads()", exhaust="__import__('torch').ones(2**50)"),
     "tensorflow": Case(
         "tensorflow",
         threads="__import__('tensorflow').config.threading.get_intra_op_parallelism_threads()",

@@ -276,10 +276,7 @@ def test_trainable_and_frozen_layers_and_their_state() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "stored", "compute", "stored_size", "size"),
-    [
-        ("mixed_bfloat16", "float32", "bfloat16", 4, 2),
-        ("float64", "float64", "float64", 8, 8),
-    ],
+    [("mixed_bfloat16", "float32", "bfloat16", 4, 2), ("float64", "float64", "float64", 8, 8)],
 )
 def test_data_types(policy: str, stored: str, compute: str, stored_size: int, size: int) -> None:
     parts = [layers.Dense(8, dtype=policy, name="first"), layers.BatchNormalization(dtype=policy), layers.Dense(2)]
