@@ -69,9 +69,9 @@ def counted(file: OpenvinoFile, *shapes: tuple[int, ...], formulas: Formulas = D
     return OpenvinoBackend().analyze(lambda: file, inputs, None, formulas)
 
 
-def loaded(file: OpenvinoFile, *arrays: Any, **settings: Any) -> tuple[OpenvinoModel, Any]:
+def loaded(file: OpenvinoFile, *arrays: Any) -> tuple[OpenvinoModel, Any]:
     # By itself OpenVINO computes in bfloat16 where the processor can.
-    model = OpenvinoBackend(**{"precision": "fp32", **settings}).load(lambda: file, "cpu", None)
+    model = OpenvinoBackend(precision="fp32").load(lambda: file, "cpu", None)
     return model, model.put(Inputs(arrays))
 
 
@@ -251,7 +251,10 @@ def in_openvino(path: str, *shapes: tuple[int, ...]) -> LayerTable:
     return OpenvinoBackend().analyze(lambda: OnnxFile(path), given, None, DEFAULTS)
 
 
-def quantised(form: str, path: str, result: str) -> None:
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["dynamic", "four bits"])
+def test_quantised_files(form: str, tmp_path: Path) -> None:
+    path, result = network(tmp_path), str(tmp_path / "quantised.onnx")
     if form == "dynamic":
         quantize_dynamic(path, result)
     else:
@@ -259,13 +262,6 @@ def quantised(form: str, path: str, result: str) -> None:
         quantizer = MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
         quantizer.process()
         quantizer.model.save_model_to_file(result)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("form", ["dynamic", "four bits"])
-def test_quantised_files(form: str, tmp_path: Path) -> None:
-    path, result = network(tmp_path), str(tmp_path / "quantised.onnx")
-    quantised(form, path, result)
     whole, expected = onnx_graphs.counted(path, IMAGES), onnx_graphs.counted(result, IMAGES)
     found = in_openvino(result, IMAGES)
     assert (found.macs, found.params, found.uncovered) == (whole.macs, whole.params, {})

@@ -39,19 +39,14 @@ def found(mode: Any, trains: bool) -> dict[str, Any]:
     return dict(seen.to_dict())
 
 
-def allocated_by_layer() -> dict[str, int]:
-    """Of a model whose layers have the names that Keras gives them."""
-    model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(width) for width in WIDTHS)])
-    seen: Any = sweeprof.Profiler(model, inputs=np.zeros((4096, 64), np.float32)).seen("allocations")
-    return {layer.path: layer.allocated_bytes for layer in seen.by_layer}
-
-
 def answer() -> None:
     """Print everything as JSON, in a process of its own, because its environment decides which allocator there is."""
     TensorflowBackend().configure(seed=0)  # operators one after the other, as in a trial
     asked = [(mode, trains) for mode in ("function", "eager", "xla") for trains in (False, True)]
     told = {f"{mode} {trains}": found(mode, trains) for mode, trains in asked}
-    json.dump({**told, "by layer": allocated_by_layer()}, sys.stdout)
+    model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(width) for width in WIDTHS)])
+    seen: Any = sweeprof.Profiler(model, inputs=np.zeros((4096, 64), np.float32)).seen("allocations")
+    json.dump({**told, "by layer": {layer.path: layer.allocated_bytes for layer in seen.by_layer}}, sys.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -342,25 +342,10 @@ def test_texts_are_counted_and_timed(texts: Any) -> None:
 # TensorFlow's own profiler
 
 
-TFPROF_TOY = 244_056_064
-"""FLOPs of the toy network by TensorFlow's profiler; with its initialisers it is 244,060,866."""
-
-
-def toy() -> Any:
-    return sequential(
-        keras.Input((224, 224, 3)),
-        layers.Conv2D(32, 5, padding="same", activation="relu"),
-        layers.MaxPool2D(),
-        layers.Flatten(),
-    )
-
-
 def test_tensorflows_own_profiler() -> None:
-    """LeNet-5 and the toy network, without operators that initialise weights, which deeplite-profiler counts."""
-    lenet5 = import_module("sweeprof.zoo.lenet5").keras_model
-    assert said(lenet5(), 1, 32, 32, 1) == 845_862
-    assert said(toy(), 1, 224, 224, 3) == TFPROF_TOY
-
-
-def said(model: Any, *shape: int) -> int:
-    return own_counts(model, Inputs((TensorSpec(shape),))).counts["tfprof"]
+    """LeNet-5 and the toy network, without operators that initialise weights, which deeplite-profiler counts: 244,060,866."""
+    lenet5 = import_module("sweeprof.zoo.lenet5").keras_model()
+    convolution = layers.Conv2D(32, 5, padding="same", activation="relu")
+    toy = sequential(keras.Input((224, 224, 3)), convolution, layers.MaxPool2D(), layers.Flatten())
+    for model, shape, flops in ((lenet5, (1, 32, 32, 1), 845_862), (toy, (1, 224, 224, 3), 244_056_064)):
+        assert own_counts(model, Inputs((TensorSpec(shape),))).counts["tfprof"] == flops

@@ -110,12 +110,6 @@ def own_of(times: LayerTimes) -> dict[tuple[str, int], tuple[float, float]]:
     return {(call.path, call.call): (min(call.forward), min(call.backward, default=0.0)) for call in times.calls}
 
 
-def assert_slept(own: tuple[float, float], naps: SimpleNamespace) -> None:
-    """That a call took as long as its quickest nap, as closely as a machine tells that others use too."""
-    for seconds, slept_s in zip(own, (min(naps.forward), min(naps.backward)), strict=True):
-        assert slept_s - 0.001 <= seconds <= slept_s + CLOSE
-
-
 def dense(name: str, units: int = 4) -> Any:
     return layers.Dense(units, name=name)
 
@@ -130,7 +124,8 @@ def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode
     found, own, naps = seconds_of(times), own_of(times), inner.layers[1].naps
     assert [path for path, _ in found] == [OUTSIDE, ROOT, "before", "inner", "inner.first", "inner.sleeper", "after"]
     assert times.mode == "training"
-    assert_slept(own["inner.sleeper", 0], naps)
+    for seconds, slept_s in zip(own["inner.sleeper", 0], (min(naps.forward), min(naps.backward)), strict=True):
+        assert slept_s - 0.001 <= seconds <= slept_s + CLOSE
     for path in (ROOT, "inner"):
         assert found[path, 0].forward >= found["inner.sleeper", 0].forward >= NAP
         assert (found[path, 0].backward or 0) >= (found["inner.sleeper", 0].backward or 0) >= 1.5 * NAP

@@ -311,11 +311,6 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in (folder / "entries").iterdir()}
 
 
-def used_at(folder: Path, key: str, moment: float) -> None:
-    """Let an entry have been used then."""
-    os.utime(folder / "entries" / key / "entry.json", (moment, moment))
-
-
 def written(cache: Cache, samples: list[Any], key: str = "k", varies: Varies = "length") -> Any:
     with cache.locked(key):
         cache.write(key, (Sample(sample, 1, f"sample {at}").as_arrays() for at, sample in enumerate(samples)), varies)
@@ -425,7 +420,7 @@ def test_above_the_limit_the_entry_used_longest_ago_is_removed(tmp_path: Path) -
     samples = [np.ones(1000, np.float32)]  # 4,000 bytes
     for at, key in enumerate(("old", "middle")):
         written(cache, samples, key)
-        used_at(tmp_path, key, at + 1)
+        os.utime(tmp_path / "entries" / key / "entry.json", (at + 1, at + 1))
     assert cache.read("old") is not None  # it is used again
     written(cache, samples, "new")
     assert names(tmp_path) == {"old", "new"}
