@@ -75,8 +75,8 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     mistakes = {"wrong": {"_target_": "builtins.str"}, "raising": {"_target_": "builtins.int", "_args_": ["no luck"]}}
     for mistake, node in mistakes.items():
         for name in MISTAKEN:
-            model = {config["backend"]["framework"]: node}
-            yield f"{mistake}-{name}", {"task": "run_pass", "pass": name, "config": {**config, "model": model}}
+            made = {config["backend"]["framework"]: node}
+            yield f"{mistake}-{name}", {"task": "run_pass", "pass": name, "config": {**config, "model": made}}
 
 
 shared: list[Path] = []

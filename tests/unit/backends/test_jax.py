@@ -237,7 +237,7 @@ def constants_among_the_arguments_are_for_the_models_python() -> None:
     ]
     for mode, traced_again in zip(MODES, (0, 1), strict=True):
         backend = JaxBackend(mode=mode)
-        model = backend.load(Switched, "cpu", None)
+        model: Any = backend.load(Switched, "cpu", None)
         for kwargs, value in calls:
             with model.stepping(model.put(Inputs((ONES,), kwargs))) as step:
                 assert model.host_outputs(step()).tolist() == [[value] * 2]

@@ -12,8 +12,6 @@ import keras
 import numpy as np
 import pytest
 from keras import layers, ops
-from keras.src.layers import layer as layers_of_keras
-from keras.src.ops.operation import Operation
 from torch import nn
 
 from sweeprof.backends.keras.counting import count_layers, count_training
@@ -438,9 +436,7 @@ def test_everything_is_left_as_it_was() -> None:
         return [(len(op._inbound_nodes), len(op._outbound_nodes)) for op in watched]
 
     def functions() -> list[Any]:
-        backend = keras.src.backend
-        calls = [Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node]
-        return [*calls, backend.convert_to_tensor, backend.cast, backend.Variable.__mul__]
+        return [keras.Layer.__call__, keras.src.backend.cast, keras.src.backend.Variable.__mul__]
 
     found, before, weights = functions(), state(), [weight.numpy() for weight in model.weights]
     complete(model, spec(2, 32, 32, 1))

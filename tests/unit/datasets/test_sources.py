@@ -693,7 +693,7 @@ def test_options_go_before_what_the_source_specifies() -> None:
 
 
 def test_what_does_not_fit_is_an_error() -> None:
-    cases: list[tuple[dict[str, Any], Any, str]] = [
+    cases: list[tuple[Any, Any, str]] = [
         ({"channels": 1}, of_pictures(images=SPECIFIED), r"dataset.mean: \[0.1, 0.2, 0.3\] has 3 numbers, and the images 1 "),
         ({}, of_pictures(no_images="it adds borders"), "mean: None is missing: it adds borders; set dataset.mean and dataset.std"),
         ({"crop": 0.5}, None, r"dataset\.crop: 0.5 needs dataset.image_size"),

@@ -146,13 +146,13 @@ def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
     torch.testing.assert_close(before, after, rtol=0.05, atol=0.05)
 
 
-def slots(types: dict[str, tuple[int, list[int | str]]]) -> dict[str, Any]:
+def slots(types: dict[str, tuple[int, list[Any]]]) -> dict[str, Any]:
     """Inputs of an ONNX file, by their names, of these types and sides, of which some have names."""
     return {name: helper.make_tensor_value_info(name, *of) for name, of in types.items()}
 
 
 def onnx_file(folder: Path, batch: int | str = "batch") -> str:
-    tokens: tuple[int, list[int | str]] = (TensorProto.INT64, [batch, "sequence"])
+    tokens = (TensorProto.INT64, [batch, "sequence"])
     inputs = slots({"ids": tokens, "attention_mask": tokens, "scale": (TensorProto.FLOAT, [batch, 3])})
     nodes = [node("Cast", "ids", "narrow", to=TensorProto.INT32), node("Gather", "table narrow", "y")]
     return saved(folder, nodes, inputs, {"table": floats(50, 4)})
@@ -178,10 +178,13 @@ def test_a_size_that_an_onnx_file_leaves_open_is_one_of_the_inputs(tmp_path: Pat
 
 def decoder_file(folder: Path, mask: str) -> str:
     """A decoder with keys of the past, whose mask covers these and the tokens; a table of four bits has 50 rows."""
-    ids: list[int | str] = ["batch", "sequence_length"]
-    past: list[int | str] = ["batch", 2, "past_sequence_length", 8]
-    tokens = {"input_ids": (TensorProto.INT64, ids), "attention_mask": (TensorProto.INT64, ["batch", mask])}
-    inputs = slots({**tokens, "past.key": (TensorProto.FLOAT, past)})
+    inputs = slots(
+        {
+            "input_ids": (TensorProto.INT64, ["batch", "sequence_length"]),
+            "attention_mask": (TensorProto.INT64, ["batch", mask]),
+            "past.key": (TensorProto.FLOAT, ["batch", 2, "past_sequence_length", 8]),
+        }
+    )
     weights = {"table": np.ones((50, 16), np.uint8), "scales": floats(50, 1)}
     made = node("GatherBlockQuantized", "table input_ids scales", "y", domain="com.microsoft")
     return saved(folder, [made], inputs, weights)
