@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sweeprof.datasets.arrays import Digits, Npz, Synthetic, parts, scans
 from sweeprof.datasets.cache import Cache, Varies
 from sweeprof.datasets.collate import Pad, Sample, stack
 from sweeprof.datasets.source import SAMPLES_OR_INPUTS, check_ids, checked_split, not_finite
+from sweeprof.datasets.torch_dataset import TorchDataset
 from sweeprof.errors import DatasetError, UserError
 from sweeprof.nested import named_leaves
 
@@ -522,26 +524,19 @@ def test_the_users_code_is_run_again_in_a_later_run(
     assert len(names(home)) == 2
 
 
-@pytest.mark.slow
-def test_processes_that_begin_together_decode_once(tmp_path: Path, home: Path) -> None:
+MADE: list[float] = []
+
+
+def slow_samples() -> list[Any]:
+    MADE.append(time.monotonic())
+    time.sleep(0.3)
+    return [(np.full(2, at, np.float32), at) for at in range(2)]
+
+
+def test_those_who_begin_together_decode_once() -> None:
     """The other one waits for it."""
-    (tmp_path / "slow_data.py").write_text(
-        "import os, time\nimport numpy as np\nfrom pathlib import Path\n"
-        "class Slow:\n"
-        "    def __init__(self, log):\n"
-        "        Path(log, str(os.getpid())).touch(); time.sleep(0.3)\n"
-        "    def __len__(self): return 2\n"
-        "    def __getitem__(self, at): return np.full(2, at, np.float32), at\n"
-    )
-    (tmp_path / "log").mkdir()
-    code = (
-        "from sweeprof.datasets.torch_dataset import TorchDataset; import sys\n"
-        "source = TorchDataset(source={'_target_': 'slow_data.Slow', 'log': sys.argv[1]})\n"
-        "source.prepare('test'); print(source.split('test').inputs.tolist())"
-    )
-    environment = {**os.environ, "PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])}
-    command = [sys.executable, "-c", code, str(tmp_path / "log")]
-    running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [process.communicate(timeout=120)[0] for process in running]
-    assert printed == ["[[0.0, 0.0], [1.0, 1.0]]\n"] * 2
-    assert len(list((tmp_path / "log").iterdir())) == 1
+    sources = [TorchDataset(source={"_target_": f"{__name__}.slow_samples"}) for _ in range(2)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda source: source.prepare("test"), sources))
+    assert [source.split("test").inputs.tolist() for source in sources] == [[[0, 0], [1, 1]]] * 2
+    assert len(MADE) == 1
