@@ -94,20 +94,25 @@ def _shared_folder(tmp_path_factory: pytest.TempPathFactory, forks: Sources) -> 
 
 @cache
 def guide_folder() -> Path:
-    """The files that docs/backends.md tells to write, written once per run; a block of code belongs to the file named last."""
-    folder, named = shared[0] / "guide", ""
+    """The files that docs/backends.md tells to write, written once per run."""
+    folder = shared[0] / "guide"
     with FileLock(shared[0] / "guide.lock"):
-        if folder.exists():
-            return folder
-        text = GUIDE.read_text(encoding="utf-8")
-        for name, language, block in re.findall(r"`([\w/]+\.(?:py|yaml))`|```(python|yaml)\n(.*?)```", text, re.DOTALL):
-            named = name or named
-            if language:
-                path = folder / named
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(block + "\n\n")
+        if not folder.exists():
+            write_guide(folder)
     return folder
+
+
+def write_guide(folder: Path) -> None:
+    """The guide's files: a block of code belongs to the file that was named last."""
+    text = GUIDE.read_text(encoding="utf-8")
+    named = ""
+    for name, language, block in re.findall(r"`([\w/]+\.(?:py|yaml))`|```(python|yaml)\n(.*?)```", text, re.DOTALL):
+        named = name or named
+        if language:
+            path = folder / named
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(block + "\n\n")
 
 
 @cache
