@@ -19,7 +19,7 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.evaluate import measured as measured_now
 from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics, declared, metric
-from sweeprof.metrics.select import metric_set, mode_of, passes_of, select
+from sweeprof.metrics.select import select
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.results.differences import Cell
@@ -33,29 +33,6 @@ from sweeprof.results.verdicts import compare_cell
 
 pytestmark = pytest.mark.usefixtures("declarations")
 declare = metric(name="mine/x", unit="ratio", better="higher")
-
-
-def test_parameters_are_resolved_by_name() -> None:
-    @declare
-    def found(batch_size: int, layers: Any, *, factor: float = 2.0) -> float:
-        """The first line.
-
-        Not the second.
-        """
-        return factor * batch_size * len(layers)
-
-    assert isinstance(found, Metric)
-    assert (found.info.name, found.info.unit, found.info.better) == ("mine/x", "ratio", "higher")
-    assert found.info.definition == "The first line."
-    assert (found.reads, found.options, found.passes) == (
-        ("batch_size", "layers"),
-        ("factor",),
-        frozenset({"analysis"}),
-    )
-    assert found({"batch_size": 3, "layers": "ab", "timing": None}) == 12
-    assert found({"batch_size": 3, "layers": "ab"}, factor=0.5) == 3
-    assert sweeprof.metric is metric
-    assert sweeprof.Metric is Metric
 
 
 @pytest.mark.parametrize(
@@ -124,7 +101,10 @@ def bits(layers, width: int = 32):
 
 @sweeprof.metric(name="params/total", unit="params", better="lower")
 def total(layers):
-    """Another total."""
+    """Another total.
+
+    Not the second line.
+    """
     return 0
 
 def plain(layers):
@@ -153,11 +133,6 @@ def problems(*entries: Any) -> tuple[Problem, ...]:
     with pytest.raises(UserError) as raised:
         select(entries)
     return raised.value.problems
-
-
-def test_built_in_metrics_in_the_order_of_the_set() -> None:
-    chosen = select(["quality/accuracy", "params/total"])
-    assert [(s.metric.info.name, s.options) for s in chosen] == [("quality/accuracy", {}), ("params/total", {})]
 
 
 def test_an_unknown_metric_names_the_nearest() -> None:
@@ -211,31 +186,6 @@ def test_a_target_that_is_no_metric(modules: str, target: str, allowed: str) -> 
     (problem,) = problems({"_target_": target})
     assert problem.value == target
     assert allowed in problem.allowed
-
-
-@pytest.mark.parametrize(
-    ("names", "passes"),
-    [
-        (
-            ["quality/accuracy", "memory/rss_peak_bytes", "latency/per_sample", "params/frozen"],
-            ["analysis", "timing", "memory", "quality"],
-        ),
-        ([], []),
-    ],
-)
-def test_passes_in_the_order_they_run(names: list[str], passes: list[str]) -> None:
-    assert passes_of(names) == passes
-
-
-def test_a_set_may_say_what_a_step_is() -> None:
-    assert (mode_of("training"), mode_of("layers"), mode_of("compute/macs")) == ("training", None, None)
-    assert metric_set("training") == metric_set("training", "training")
-    assert metric_set("layers", "training") == metric_set("layers", "inference")
-    message = "metrics: 'training' is measured with mode=\"training\": make the profiler with it"
-    with pytest.raises(UserError, match=message):
-        metric_set("training", "inference")
-    with pytest.raises(UserError, match="Did you mean 'training'"):
-        mode_of("trainin")
 
 
 # How certain the value of a user's own metric is: it follows from what the metric reads

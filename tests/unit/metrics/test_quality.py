@@ -83,6 +83,12 @@ def test_a_sample_whose_scores_have_nan_is_wrong(bad: slice, column: int | slice
     assert Quality.of(SCORES, CLASSES).warnings == ()
 
 
+def test_ties_go_to_the_lower_class() -> None:
+    scores, targets = np.zeros((3, 7), np.float32), np.array([0, 4, 5])
+    assert value("quality/accuracy", scores, targets) == pytest.approx(1 / 3)
+    assert value("quality/top5", scores, targets) == pytest.approx(2 / 3)
+
+
 def test_a_single_logit_that_is_nan_is_wrong() -> None:
     logits = np.array([[1.0], [np.nan], [-1.0], [np.nan]], dtype=np.float32)
     assert value("quality/accuracy", logits, np.array([1, 1, 0, 0])) == 0.5
@@ -157,6 +163,9 @@ def test_an_image_has_no_error_in_another_layout(outputs: Array, targets: Array)
         ("quality/mse", IMAGES, IMAGES.swapaxes(2, 3), "the targets are not numbers of the outputs' shape"),
         ("quality/accuracy", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, None, "the dataset has no labels"),
+        ("quality/top5", SCORES, np.where(np.arange(50) == 1, -100, CLASSES), "sample 1 has the label -100, and "),
+        ("quality/loss", SCORES, CLASSES[:-1], "the targets are not one class per sample, token or pixel"),
+        ("quality/loss", np.array([[np.inf, 0.0]], np.float32), np.array([0]), "outputs are not finite"),
         ("quality/mse", SCORES, CLASSES, "the targets are not numbers of the outputs' shape"),
         ("quality/accuracy", SCORES, 0.5 * SCORES, "; of numbers there are quality/mse, quality/mae and quality/r2"),
         ("quality/miou", SCORES, CLASSES, "the targets are not one class per pixel or token"),
