@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +66,6 @@ def model(name: str) -> LayerTable:
     return counted(make(), shape)
 
 
-def at(row: LayerRow, path: str) -> bool:
-    return row.path == path
-
-
 @pytest.mark.parametrize(("name", "peer"), [(name, peer) for name, peers in PEERS.items() for peer in peers])
 def test_a_convention_gives_what_its_profiler_reported(name: str, peer: str) -> None:
     ours = value(peer, model(name))
@@ -78,17 +73,6 @@ def test_a_convention_gives_what_its_profiler_reported(name: str, peer: str) -> 
         assert (ours, ours != PEERS[name][peer]) == (DIFFERENT[name, peer][0], True)
     else:
         assert ours == PEERS[name][peer]
-
-
-def test_a_layer_by_itself_is_counted_as_in_its_model() -> None:
-    table = model("lenet5")
-    paths = "feature_extractor.0 feature_extractor.2 feature_extractor.3 feature_extractor.5 feature_extractor.6 "
-    paths += "classifier.0 classifier.2"
-    by_layer = [value("f1", table.where(partial(at, path=path))) for path in paths.split()]
-    assert by_layer == [122_304, 4_704, 241_600, 1_600, 48_120, 10_080, 840]
-    features = value("f1", table.where(lambda row: row.path.startswith("feature_extractor.")))
-    assert isinstance(features, int)
-    assert round(100 * features / 429_248, 3) == 97.456
 
 
 def four_convolutions() -> nn.Module:

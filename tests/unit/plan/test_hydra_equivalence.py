@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 import yaml
 
-from support.command import run_command
 from support.planning import planned, write_configs
 from sweeprof.config.override_syntax import frozen
 from sweeprof.errors import UserError
@@ -257,33 +256,3 @@ def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, see
     for combination in random.Random(seed).sample(plan.combinations, min(2, len(plan.combinations))):
         (again,) = planned(shlex.split(combination.command)[5:], folder).combinations
         assert again.id == combination.id, combination.command
-
-
-RECORDER = """
-import json
-from sweeprof.backends.fake import FakeModel
-from sweeprof.targets import storable
-def make(**given):
-    with open("got.jsonl", "a") as file:
-        file.write(json.dumps(storable(given)) + "\\n")
-    return FakeModel()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1000, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1001, 1002))])
-def test_a_model_gets_what_hydra_composes(tmp_path: Path, seed: int) -> None:
-    sweep = generated(seed)
-    swap = ("builtins.dict", "recorder.make")
-    sweep.files = {name: content.replace(*swap) for name, content in sweep.files.items()}
-    sweep.arguments = [word.replace(*swap) for word in sweep.arguments]
-    sweep.points = [[word.replace(*swap) for word in lines] for lines in sweep.points]
-    write_configs(tmp_path / "conf", sweep.files)
-    (tmp_path / "recorder.py").write_text(RECORDER)
-    expected = composed_by_hydra(tmp_path / "conf", sweep.points)
-    for parts, _ in expected:
-        del parts["model"]["fake"]["_target_"]
-    ran = run_command(tmp_path, "--config-dir", "conf", *sweep.arguments)
-    assert ran.code == 0, ran.err
-    got = [restored(json.loads(text)) for text in (tmp_path / "got.jsonl").read_text().splitlines()]
-    assert {frozen(node) for node in got} == {frozen(parts["model"]["fake"]) for parts, _ in expected}

@@ -92,15 +92,6 @@ def test_other_containers_are_leaves(tree: Any) -> None:
     assert seen[0] is tree
 
 
-def test_the_step_is_kept() -> None:
-    def step(model: Any, x: int) -> Any:
-        return model(x) + 1
-
-    inputs = Inputs((2,), forward=step).map(lambda leaf: leaf * 10)
-    assert inputs.call(lambda x: x) == 21
-    assert Inputs((2,), {"b": 3}).call(lambda a, b: (a, b)) == (2, 3)
-
-
 # Input patterns, row 91
 
 

@@ -14,7 +14,6 @@ import sweeprof
 from support.peer_models import LeNet5, ResNet18C100
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.layer_times import ModuleProbes
-from sweeprof.counting import formulas
 from sweeprof.counting.formulas import Cost, Formula, Formulas, ModulePattern, ModuleSelection, outermost
 from sweeprof.errors import UserError
 from sweeprof.measuring.timing import WallClock
@@ -386,14 +385,6 @@ def macs_of(found: Formula | None) -> int | None:
     return None if found is None else found(None, None, None).macs
 
 
-@pytest.fixture
-def defaults(monkeypatch: pytest.MonkeyPatch) -> Formulas:
-    """Defaults of the test's own."""
-    own = Formulas()
-    monkeypatch.setattr(formulas, "DEFAULTS", own)
-    return own
-
-
 OUTER = Formulas({Layer: giving(1), "mylib::op": giving(2), "mylib::other": giving(3)})
 INNER = Formulas({Layer: giving(10), "mylib::op": giving(20)}, OUTER)
 
@@ -446,18 +437,3 @@ def test_declarations_that_say_nothing(said: Any) -> None:
         TypeError, match=r"Wrong\.compute_module_complexity must return a mapping with 'flops' and any of macs"
     ):
         found(Wrong(), 1, 2)
-
-
-def test_for_every_model(defaults: Formulas) -> None:
-    @sweeprof.module_formula(Layer)
-    def of_layer(module: Any, inputs: Any, outputs: Any) -> Cost:
-        return Cost(macs=5)
-
-    @sweeprof.operator_formula("mylib::op")
-    def of_operator(args: Any, kwargs: Any, output: Any) -> Cost:
-        return Cost(macs=6)
-
-    assert of_layer(None, None, None).macs == 5  # still a function
-    assert macs_of(defaults.of_module(Derived())) == 5
-    assert macs_of(defaults.of_operator("mylib::op")) == 6
-    assert of_operator(None, None, None).macs == 6

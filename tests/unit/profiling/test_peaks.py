@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import timeit
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -92,14 +91,6 @@ def test_a_home_that_cannot_be_written_to(home: Path) -> None:
     assert cached_peaks(Machine(), "cpu") == cached_peaks(Machine(), "cpu") == FOUND
 
 
-def test_several_at_once(home: Path) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: cached_peaks(Machine(), "cpu"), range(8)))
-    assert {replace(one, is_cached=False) for one in found} == {FOUND}
-    assert cached_peaks(Machine(), "cpu").is_cached
-    assert json.loads(_file(home).read_text()) == FOUND.to_dict()
-
-
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     for given in ("", "relative/path"):  # which the specification wants ignored
@@ -115,12 +106,6 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Path, "home", homeless)
     assert cache_folder("peaks") is None
     assert cached_peaks(Machine(), "cpu") == FOUND
-
-
-@pytest.mark.parametrize("value", [0.0, float("inf")])
-def test_a_peak_is_a_rate(value: float) -> None:
-    with pytest.raises(ValueError, match="a peak is a finite rate above zero"):
-        replace(FOUND, bytes_per_s=value)
 
 
 # The machine's peaks, against the same product and copy by others

@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import sweeprof
 from support.nets import LeNet5
 from support.torch_modules import Applied, Functional, undisturbed
-from sweeprof.counting import formulas as formulas_module
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.metrics.metric import builtin_metrics
 from sweeprof.metrics.select import metric_set
@@ -1370,8 +1369,10 @@ def test_formulas(model: nn.Module, inputs: Any, formulas: Any, without: int, fo
 
 def test_a_formula_for_every_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DEFAULTS, "_modules", {})
-    assert formulas_module.DEFAULTS is DEFAULTS
-    sweeprof.module_formula(PlusOne)(of_plus)
+    monkeypatch.setattr(DEFAULTS, "_operators", {})
+    assert sweeprof.module_formula(PlusOne)(of_plus) is of_plus, "it is still a function"
+    assert sweeprof.operator_formula("sweeprof_profiler::fused")(of_fused) is of_fused
+    assert macs(Fused(), (3, 4)) == 48 + 24
     assert macs(PlusOne(), (1, 8)) == 24
     own = {PlusOne: lambda module, inputs, outputs: sweeprof.Cost(macs=1)}
     assert macs(PlusOne(), (1, 8), formulas=own) == 1

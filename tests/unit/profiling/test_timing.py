@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -240,8 +239,9 @@ def test_garbage_is_collected_once_before_the_samples(monkeypatch: pytest.Monkey
     assert collected_at == [1 + 2]
 
 
+@pytest.mark.parametrize("was_on", [True, False])
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
-def test_the_collector_is_back_after_an_exception(fails_at: int) -> None:
+def test_the_collector_is_as_it_was_after_an_exception(fails_at: int, was_on: bool) -> None:
     script = Script([1.0])
 
     def step() -> None:
@@ -249,16 +249,12 @@ def test_the_collector_is_back_after_an_exception(fails_at: int) -> None:
         if script.steps == fails_at:
             raise RuntimeError("no luck")
 
-    with pytest.raises(RuntimeError, match="no luck"):
-        measure(step, Protocol(**{**BARE, "min_samples": 5}), script.clock)
-    assert gc.isenabled()
-
-
-def test_a_collector_that_was_off_stays_off() -> None:
-    gc.disable()
     try:
-        of_samples(1.0, 1.0)
-        assert not gc.isenabled()
+        if not was_on:
+            gc.disable()
+        with pytest.raises(RuntimeError, match="no luck"):
+            measure(step, Protocol(**{**BARE, "min_samples": 5}), script.clock)
+        assert gc.isenabled() == was_on
     finally:
         gc.enable()
 
@@ -293,25 +289,16 @@ class ScriptedTraining:
 
     def __init__(self, forward: list[float], backward: list[float], update: list[float]) -> None:
         self.clock = FakeClock()
-        self._phases = {
-            "forward": Script(forward, self.clock),
-            "backward": Script(backward, self.clock),
-            "update": Script(update, self.clock),
-        }
-
-    def _run(self, name: str) -> str:
-        self._phases[name]()
-        return "loss"
+        self._forward, self._backward = Script(forward, self.clock), Script(backward, self.clock)
+        self.update = Script(update, self.clock)
 
     def forward(self) -> str:
-        return self._run("forward")
+        self._forward()
+        return "loss"
 
     def backward(self, loss: str) -> None:
         assert loss == "loss"
-        self._run("backward")
-
-    def update(self) -> None:
-        self._run("update")
+        self._backward()
 
 
 def train(step: ScriptedTraining, **protocol: Any) -> Timing:
@@ -435,12 +422,6 @@ def test_damaged_times_of_tokens(seconds: object) -> None:
 
 
 THREE: dict[str, Any] = {**BARE, "min_samples": 3}
-BATCH = np.zeros((1, 3), np.float32)
-
-
-class ScriptedSteps(Script):
-    def step(self) -> None:
-        self()
 
 
 class Table:
@@ -465,52 +446,50 @@ class Table:
 
 def test_before_each_sample_of_an_interleaved_run_comes_a_step_that_does_not_count() -> None:
     """A first step, one to find the loops, then leading step and sample in turn."""
-    script = ScriptedSteps([8.0, 0.5, 64.0, 0.25, 64.0, 0.5, 64.0, 0.75])
-    timing = measure(script.step, Protocol(**THREE), script.clock, Table([0, 1, 2]))
+    script = Script([8.0, 0.5, 64.0, 0.25, 64.0, 0.5, 64.0, 0.75])
+    timing = measure(script, Protocol(**THREE), script.clock, Table([0, 1, 2]))
     assert timing.samples == (0.25, 0.5, 0.75)
-    alone = ScriptedSteps([8.0, 0.5, 0.25, 0.5, 0.75])
-    assert measure(alone.step, Protocol(**THREE), alone.clock).samples == (0.25, 0.5, 0.75)
+    alone = Script([8.0, 0.5, 0.25, 0.5, 0.75])
+    assert measure(alone, Protocol(**THREE), alone.clock).samples == (0.25, 0.5, 0.75)
 
 
 def test_a_sample_has_the_number_of_its_turn() -> None:
-    table, script = Table([0, 1, 4]), ScriptedSteps([1.0])
-    timing = measure(script.step, Protocol(**THREE), script.clock, table)
+    table, script = Table([0, 1, 4]), Script([1.0])
+    timing = measure(script, Protocol(**THREE), script.clock, table)
     assert timing.interleaved_run == InterleavedRun("d1", ("cb",), (0, 1, 4))
     assert len(timing.samples) == 3
     assert table.heard == [1.0, "going", "going", "met"]
 
 
 def test_interleaved_samples_all_last_about_as_long() -> None:
-    table, script = Table([0], sample_s=1.0), ScriptedSteps([0.125])
-    timing = measure(script.step, Protocol(**{**THREE, "sample_s": 0.25}), script.clock, table)
+    table, script = Table([0], sample_s=1.0), Script([0.125])
+    timing = measure(script, Protocol(**{**THREE, "sample_s": 0.25}), script.clock, table)
     assert table.heard[0] == 0.25
     assert timing.loops == 8
 
 
 def test_what_has_been_met_stays_met_while_others_go_on() -> None:
     """The spread grows again; the round is over for this process all the same."""
-    table, script = Table(range(5)), ScriptedSteps([1.0] * 7 + [1.0, 64.0, 1.0, 64.0])
-    timing = measure(script.step, Protocol(**{**THREE, "target_spread": 0.05}), script.clock, table)
+    table, script = Table(range(5)), Script([1.0] * 7 + [1.0, 64.0, 1.0, 64.0])
+    timing = measure(script, Protocol(**{**THREE, "target_spread": 0.05}), script.clock, table)
     assert table.heard[1:] == ["going", "going", "met", "met", "met"]
     assert timing.unmet == ()
 
 
 def test_who_has_used_up_its_time_says_so() -> None:
-    table, script = Table(range(2)), ScriptedSteps([1.0])
-    timing = measure(script.step, Protocol(**{**THREE, "max_s": 2.0}), script.clock, table)
+    table, script = Table(range(2)), Script([1.0])
+    timing = measure(script, Protocol(**{**THREE, "max_s": 2.0}), script.clock, table)
     assert table.heard[1:] == ["going", "spent"]
     assert timing.unmet == ("min_samples=3",)
-
-
-def session(model: FakeModel, **fields: Any) -> BuiltSession:
-    given: dict[str, Any] = {"backend": FakeBackend(), "dataset": Synthetic((3, 4), samples=10), **fields}
-    return BuiltSession(build=lambda: model, **given)
 
 
 def test_the_phases_of_a_training_step_are_those_of_its_samples() -> None:
     """The steps that lead to a sample are of another length, and in none of its phases."""
     model = FakeModel(step_s=[9.0, 0.25], first_step_s=0.5, backward_s=2.0, update_s=0.25)
-    measured = session(model, protocol=Protocol(**{**THREE, "warmup_steps": 1}), mode="training")
+    protocol, data = Protocol(**{**THREE, "warmup_steps": 1}), Synthetic((3, 4), samples=10)
+    measured = BuiltSession(
+        backend=FakeBackend(), dataset=data, build=lambda: model, protocol=protocol, mode="training"
+    )
     measured.participant = Table([0, 1, 2])
     timing = measured.run("timing")
     assert isinstance(timing, Timing)
