@@ -186,7 +186,7 @@ def test_a_counter_that_needs_root_has_a_reason(tmp_path: Path, monkeypatch: pyt
         rapl_counters(tmp_path)
 
 
-def with_gpu(monkeypatch: pytest.MonkeyPatch, folder: Path, powercap: str, **changed: Any) -> None:
+def with_gpu(monkeypatch: pytest.MonkeyPatch, folder: Path, powercap: str = "no processors", **changed: Any) -> None:
     """An NVIDIA GPU, and a folder of processors with counters or without any."""
     gpu = {name: value for name, value in {**H100, **changed}.items() if value is not None}
     simulated_nvml.put(
@@ -203,7 +203,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, folder: Path, powercap: str, **cha
 def test_the_counter_is_that_of_the_visible_gpu(
     device: str, visible: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_gpu(monkeypatch, tmp_path, "no processors")
+    with_gpu(monkeypatch, tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with meters_of(device) as meters:
         (counter,) = meters.counters
@@ -246,7 +246,7 @@ def test_the_energy_of_a_generation_on_a_gpu_without_that_of_the_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reading of the counter, one after each step, is 2.5 J."""
-    with_gpu(monkeypatch, tmp_path, "no processors")
+    with_gpu(monkeypatch, tmp_path)
     monkeypatch.setattr(energy_pass, "UPDATES", 1)
     monkeypatch.setattr(energy_pass, "READINGS_S", 0)
     session = BuiltSession(
@@ -279,13 +279,8 @@ def test_energies_with_and_without_the_processor_are_not_compared() -> None:
 # NVIDIA GPUs: their state before and after a trial, the processes on them, and what makes their times untrustworthy
 
 
-def put(monkeypatch: pytest.MonkeyPatch, folder: Path, **changed: Any) -> None:
-    simulated_nvml.put(monkeypatch, folder / "gpus.json", **{"0": {**H100, **changed}})
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
 def test_the_state_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, tmp_path, held_back_by=0x61, processes={"7": 5})
+    with_gpu(monkeypatch, tmp_path, held_back_by=0x61, processes={"7": 5})
     figures = {
         name: H100[name] for name in H100 if name not in ("energy_mj", "utilization", "processes", "held_back_by")
     }
@@ -312,7 +307,7 @@ def test_what_a_slice_does_not_have_has_a_reason_and_the_rest_is_its_gpus(
 
 
 def test_without_a_driver_or_the_library_there_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, tmp_path)
+    with_gpu(monkeypatch, tmp_path)
     assert state_of("cuda:3") == GpuState(reason="NVML: Not Found")
     assert state_of("mps").reason == "mps: only the driver of NVIDIA GPUs is read"
     monkeypatch.delenv("SIMULATED_GPUS")
@@ -335,7 +330,7 @@ def test_without_a_driver_or_the_library_there_is_a_reason(tmp_path: Path, monke
 def test_the_memory_of_this_process(
     processes: Mapping[str, int | None], expected: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(monkeypatch, tmp_path, processes=processes)
+    with_gpu(monkeypatch, tmp_path, processes=processes)
     with closing(Gpu("cuda")) as gpu:
         if isinstance(expected, int):
             assert gpu.own_bytes() == expected

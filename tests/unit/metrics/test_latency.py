@@ -361,11 +361,7 @@ def test_a_prompt_that_is_not_text_has_no_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("new_tokens", "metric", "least"),
-    [
-        (1, generation.first_gap, 2),
-        (2, generation.time_per_token, 3),
-        (2, generation.mbu_decode, 3),
-    ],
+    [(1, generation.first_gap, 2), (2, generation.time_per_token, 3), (2, generation.mbu_decode, 3)],
 )
 def test_too_few_tokens(new_tokens: int, metric: Metric, least: int) -> None:
     timing = Timing(1.0, 0, 1, (9.0,), generation=TokenTimes(8, new_tokens, (TOKENS[0][:new_tokens],)))

@@ -565,17 +565,13 @@ def test_without_labels_there_is_a_reason() -> None:
         ),
         (classification("MulticlassF1Score", num_classes=3, num_clases=3), "quality.one._target_.*num_clases"),
         ({"_target_": f"{HERE}.largest", "scal": 2}, "quality.one.*scal.*'scale'"),
-        ({"_target_": f"{HERE}.Plain"}, "have no methods update"),
+        ({"_target_": f"{HERE}.SlowLabels"}, "have no methods update"),
         ({"_target_": f"{HERE}.largest", "decode": 3}, "quality.one.decode.*is neither the folder of a tokenizer"),
     ],
 )
 def test_what_cannot_be_made(node: Json, message: str) -> None:
     with pytest.raises(UserError, match=message):
         output_scores({"one": node}, "cpu", None)
-
-
-class Plain:
-    pass
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,11 @@ from rich.console import Console
 from support import planning
 from support.planning import composer, write_configs
 from sweeprof.config.override_syntax import spelled
-from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
 from sweeprof.plan import compose
 from sweeprof.plan.compose import change_problems
 from sweeprof.plan.plan import Plan, SearchPlan
 from sweeprof.results.compared_rows import SearchGoal
-from sweeprof.results.record import Json
 from sweeprof.targets import instantiate, restored, storable
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
@@ -386,26 +384,6 @@ def test_on_a_cluster_a_search_is_one_task_with_the_largest_of_the_resources() -
 
 def test_a_single_combination_is_no_search() -> None:
     assert fake_plan(LATENCY, "search.maximize=throughput", "single_combination=true").search is None
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"maximize": []}, "maximize: [] is not a metric such as throughput, a list of metrics, or null."),
-        (
-            {"trials": 3},
-            "trials: 3 needs a goal: search.maximize or search.minimize, such as search.maximize=throughput.",
-        ),
-        (
-            {"minimize": "latency", "sampler": "GridSampler"},
-            "sampler: 'GridSampler' is not a sampler for a search. Did you mean 'GPSampler'? Known: GPSampler, ",
-        ),
-    ],
-)
-def test_problems_of_single_keys(given: Json, message: str) -> None:
-    keys = {"maximize": None, "minimize": None, "subject_to": [], "trials": None, "sampler": None, "seed": 0, **given}
-    (problem,) = part_problems("search", keys)
-    assert str(problem).startswith(f"search.{message}")
 
 
 def test_changes_of_a_resumed_search() -> None:

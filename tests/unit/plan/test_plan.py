@@ -16,15 +16,7 @@ from hypothesis import strategies as st
 from support.plans import fake_plan
 from sweeprof.config.schema import IDENTITY
 from sweeprof.passes.registry import exclusive_passes, passes
-from sweeprof.plan.plan import (
-    Combination,
-    Plan,
-    Trial,
-    identity,
-    in_shards,
-    trial_groups,
-    without_repeats,
-)
+from sweeprof.plan.plan import Combination, Plan, Trial, identity, in_shards, trial_groups, without_repeats
 from sweeprof.results.compared_rows import Excluded
 from sweeprof.results.record import PassName
 

@@ -127,19 +127,6 @@ def test_a_syntax_error() -> None:
     assert "(probed_unparsable.py:1)" in problem.allowed
 
 
-@pytest.mark.parametrize(
-    ("target", "arguments", "nearest"),
-    [
-        ("probed_fine.loss", {"wieght": 2}, "weight"),
-        ("probed_fine.loss", {"zzz": 2}, None),
-    ],
-)
-def test_a_misspelt_argument(target: str, arguments: dict[str, int], nearest: str | None) -> None:
-    (problem,) = target_problems(KEY, target, arguments)
-    assert (problem.key, problem.value, problem.nearest) == ("training.loss", list(arguments)[-1], nearest)
-    assert problem.allowed.startswith(f"is not an argument of {target}. Known: ")
-
-
 @pytest.mark.slow
 def test_data_of_another_form_are_reported_before_anything_is_measured() -> None:
     def found(*names: str, here: bool = True) -> list[Problem]:

@@ -6,8 +6,6 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sweeprof.plan.comparing import compare_problems
 from sweeprof.plan.shape import Grid, SweepShape, distinct, read_rules, read_shape
@@ -42,16 +40,6 @@ def test_the_last_axis_varies_fastest() -> None:
 def test_no_axes_are_one_point_and_an_empty_axis_is_none() -> None:
     assert list(Grid({}).product()) == [{}]
     assert list(Grid({"a": [1], "b": []}).product()) == []
-
-
-axes = st.dictionaries(st.text(max_size=3), st.lists(st.integers(), unique=True, max_size=4), max_size=4)
-
-
-@given(axes=axes)
-def test_every_point_is_there_once(axes: dict[str, list[int]]) -> None:
-    grid = Grid(axes)
-    found = [tuple(point.values()) for point in grid.product()]
-    assert len(found) == len(set(found)) == len(list(itertools.product(*axes.values()))) == grid.size
 
 
 def test_tied_axes_step_together() -> None:
@@ -203,10 +191,7 @@ def test_conditions_without_an_answer(rule: str, told: str) -> None:
 # Conditions
 
 
-METRICS = (
-    MetricInfo("latency/forward", "s", "lower", "x"),
-    MetricInfo("quality/accuracy", "ratio", "higher", "x"),
-)
+METRICS = (MetricInfo("latency/forward", "s", "lower", "x"), MetricInfo("quality/accuracy", "ratio", "higher", "x"))
 
 
 @pytest.mark.parametrize(

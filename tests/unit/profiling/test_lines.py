@@ -791,10 +791,7 @@ def test_all_functions_of_a_script_without_marks(
 
 
 def test_a_module_and_a_script_that_raises(
-    script: Callable[[str], str],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_program.py").write_text(MARKED, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -817,11 +814,7 @@ def test_a_module_and_a_script_that_raises(
     ],
 )
 def test_mistakes_of_the_command(
-    arguments: list[str],
-    program: str,
-    message: str,
-    script: Callable[[str], str],
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], program: str, message: str, script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = script(program)
     assert run_command(["lines", *(path if one == "SCRIPT" else one for one in arguments)]) == 1

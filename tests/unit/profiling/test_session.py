@@ -240,7 +240,7 @@ from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.results.measurement import Artifact
 
 PASS = Pass(
-    name={name!r}, order={order}, run=lambda session, backend: None, read=Artifact.from_dict, kind="once",
+    name={name!r}, order=999, run=lambda session, backend: None, read=Artifact.from_dict, kind="once",
     is_exclusive=True, provides=(Parameter({parameter!r}),),
 )
 """
@@ -271,7 +271,7 @@ def forget() -> None:
     ],
 )
 def test_names_are_unique_and_those_of_files(folder: Path, name: str, parameter: str, message: str) -> None:
-    (folder / "clashing.py").write_text(ONE.format(name=name, order=999, parameter=parameter))
+    (folder / "clashing.py").write_text(ONE.format(name=name, parameter=parameter))
     with pytest.raises(ValueError, match=message):
         passes()
 
@@ -290,10 +290,7 @@ def of_the_fake_backend() -> list[Pass[Any]]:
 @pytest.mark.parametrize("one", of_the_fake_backend(), ids=lambda one: one.name)
 def test_a_pass_reads_what_it_wrote(one: Pass[Any]) -> None:
     protocol = Protocol(warmup_s=0, sample_s=0, min_samples=3, min_s=0)
-    session = BuiltSession(
-        build=FakeModel, backend=FakeBackend(), dataset=Synthetic((3, 4), samples=10), protocol=protocol
-    )
-    result: Any = session.run(one.name)
+    result: Any = profiler(protocol=protocol).run(one.name)
     written = result.to_dict() if hasattr(result, "to_dict") else dataclasses.asdict(result)
     read: Any = one.read(written)
     assert type(read) is type(result)
@@ -308,13 +305,7 @@ def packed_and_unpacked(given: Quality) -> Quality:
     return Quality.from_dict(json.loads(json.dumps(given.to_dict())))
 
 
-@given(
-    arrays.arrays(
-        np.float32,
-        arrays.array_shapes(min_dims=1, max_dims=4, max_side=6),
-        elements=st.floats(width=32),
-    )
-)
+@given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=1, max_dims=4, max_side=6), elements=st.floats(width=32)))
 def test_outputs_of_any_shape_survive(outputs: npt.NDArray[np.float32]) -> None:
     read = packed_and_unpacked(Quality.of(outputs, None))
     assert read.outputs.dtype == np.dtype("<f4")
@@ -322,11 +313,8 @@ def test_outputs_of_any_shape_survive(outputs: npt.NDArray[np.float32]) -> None:
 
 
 def test_predictions_and_targets_survive() -> None:
-    made = Quality.of(np.array([[0.1, 0.9], [0.8, 0.2], [0.0, 1.0]]), np.array([1, 1, 1], dtype=np.int64))
-    assert made.predictions == (1, 0, 1)
-    assert made.targets == (1, 1, 1)
-    read = packed_and_unpacked(made)
-    assert (read.predictions, read.targets) == (made.predictions, made.targets)
+    read = packed_and_unpacked(Quality.of(np.array([[0.1, 0.9], [0.8, 0.2], [0.0, 1.0]]), np.array([1, 1, 1])))
+    assert (read.predictions, read.targets) == ((1, 0, 1), (1, 1, 1))
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(1, 1), (79, 1), (80, 2), (10_000, 10)])
