@@ -675,20 +675,23 @@ raise SystemExit(3)
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], str]:
-    def written(text: str) -> str:
-        path = tmp_path / "script.py"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
+def lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """``sweeprof lines`` of a program, with arguments among which SCRIPT is its file: exit code, output and errors."""
 
-    return written
+    def run(program: str, *arguments: str) -> tuple[int, str, str]:
+        path = tmp_path / "script.py"
+        path.write_text(program, encoding="utf-8")
+        code = run_command(["lines", *(str(path) if word == "SCRIPT" else word for word in arguments)])
+        return code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.slow
-def test_the_functions_that_a_script_marks(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_functions_that_a_script_marks(lines: Any) -> None:
     before = sys.argv, sys.modules["__main__"], list(sys.path), line_profiler.profile
-    assert run_command(["lines", "--memory", script(MARKED), "--verbose", "100"]) == 0
-    out = capsys.readouterr().out
+    code, out, _ = lines(MARKED, "--memory", "SCRIPT", "--verbose", "100")
+    assert code == 0
     assert out.startswith("argv ['--verbose', '100'] 4950 1000000 3\n")
     time, _, memory = out.partition("Memory by line in 1 run, measured by memray")
     assert "__main__.first" in time
@@ -729,12 +732,13 @@ unmarked()
 
 
 @pytest.mark.slow
-def test_a_script_of_memory_profiler(script: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_script_of_memory_profiler(tmp_path: Path) -> None:
     """The sizes of NumPy's arrays are known; the function that another one calls has figures of its own.
 
     In a process of its own, in which no other test has left memory that the arrays could take.
     """
-    ran = run_in_own_process(tmp_path, "lines", script(ARRAYS))
+    (tmp_path / "script.py").write_text(ARRAYS)
+    ran = run_in_own_process(tmp_path, "lines", "script.py")
     assert ran.code == 0, ran.err
     memory = ran.out.partition("Memory by line in 1 run")[2]
     assert "unmarked" not in memory.partition("__main__")[2].replace("unmarked()", "")
@@ -748,59 +752,49 @@ def test_a_script_of_memory_profiler(script: Callable[[str], str], tmp_path: Pat
     assert found["del a"] == (pytest.approx(-3 * 48, abs=2), "MiB")
 
 
-def test_a_profiler_that_lies_beside_the_script_is_found(
-    script: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_profiler_that_lies_beside_the_script_is_found(lines: Any, tmp_path: Path) -> None:
     (tmp_path / "memory_profiler.py").write_text(
         "LOCAL = 'of the script'\ndef profile(function):\n    return function\n"
     )
     text = "from memory_profiler import LOCAL, profile\n@profile\ndef work():\n    return LOCAL\nprint(work())\n"
     try:
-        assert run_command(["lines", script(text)]) == 0
+        code, out, _ = lines(text, "SCRIPT")
     finally:
         sys.modules.pop("memory_profiler", None)
-    assert "of the script" in capsys.readouterr().out
+    assert (code, "of the script" in out) == (0, True)
 
 
-def test_what_a_script_imports_of_a_profiler_that_is_not_installed(
-    script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(["lines", script("from memory_profiler import memory_usage\n")]) == 1
-    assert "memory_profiler is not installed: `sweeprof lines` has its decorator" in capsys.readouterr().err
+def test_what_a_script_imports_of_a_profiler_that_is_not_installed(lines: Any) -> None:
+    code, _, err = lines("from memory_profiler import memory_usage\n", "SCRIPT")
+    assert code == 1
+    assert "memory_profiler is not installed: `sweeprof lines` has its decorator" in err
     assert "memory_profiler" not in sys.modules
 
 
-def test_all_functions_of_a_script_without_marks(
-    script: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_all_functions_of_a_script_without_marks(lines: Any, tmp_path: Path) -> None:
     output = tmp_path / "lines.txt"
-    assert run_command(["lines", "--output", str(output), script(PLAIN)]) == 3
-    assert capsys.readouterr().out == "result 60\n"
+    assert lines(PLAIN, "--output", str(output), "SCRIPT")[:2] == (3, "result 60\n")
     text = output.read_text(encoding="utf-8")
-    assert [line for line in text.splitlines() if line.startswith("__main__.")] == [
-        "__main__.Net.size",
-        "__main__.Net.run",
-        "__main__.main",
-    ]
+    functions = [line for line in text.splitlines() if line.startswith("__main__.")]
+    assert functions == ["__main__.Net.size", "__main__.Net.run", "__main__.main"]
     row = next(line.split() for line in text.splitlines() if "self.width * 2" in line)
     assert row[:2] == ["10", "10"]
-    assert run_command(["lines", "--function", "main", script(PLAIN)]) == 3
-    out = capsys.readouterr().out
+    code, out, _ = lines(PLAIN, "--function", "main", "SCRIPT")
+    assert code == 3
     assert "__main__.main" in out
     assert "Net.run\n" not in out
 
 
-def test_a_module_and_a_script_that_raises(
-    script: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_and_a_script_that_raises(lines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_program.py").write_text(MARKED, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert run_command(["lines", "-m", "my_program", "7"]) == 0
-    assert capsys.readouterr().out.startswith("argv ['7'] 21")
-    assert run_command(["lines", script("def f():\n    raise ValueError('no')\nf()\n")]) == 1
-    captured = capsys.readouterr()
-    assert "ValueError: no" in captured.err
-    assert "raise ValueError('no')" in captured.out
+    code, out, _ = lines("", "-m", "my_program", "7")
+    assert code == 0
+    assert out.startswith("argv ['7'] 21")
+    code, out, err = lines("def f():\n    raise ValueError('no')\nf()\n", "SCRIPT")
+    assert code == 1
+    assert "ValueError: no" in err
+    assert "raise ValueError('no')" in out
 
 
 @pytest.mark.parametrize(
@@ -813,11 +807,7 @@ def test_a_module_and_a_script_that_raises(
         (["SCRIPT"], "a = 1\ndef f(:\n    pass\n", "script.py:2' cannot be read"),
     ],
 )
-def test_mistakes_of_the_command(
-    arguments: list[str], program: str, message: str, script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = script(program)
-    assert run_command(["lines", *(path if one == "SCRIPT" else one for one in arguments)]) == 1
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.out == ""
+def test_mistakes_of_the_command(arguments: list[str], program: str, message: str, lines: Any) -> None:
+    code, out, err = lines(program, *arguments)
+    assert (code, out) == (1, "")
+    assert message in err
