@@ -46,13 +46,9 @@ DIFFERENT: dict[tuple[str, str], tuple[int, str]] = {
 """Where a figure differs from the profiler's: ours, and what the profiler does wrong or otherwise."""
 
 
-def convention(name: str) -> Metric:
-    found: Metric = getattr(compat, name)
-    return found
-
-
 def value(name: str, table: LayerTable, **options: Any) -> Any:
-    return convention(name)({"layers": table}, **options)
+    metric: Metric = getattr(compat, name)
+    return metric({"layers": table}, **options)
 
 
 def counted(module: nn.Module, *shapes: tuple[int, ...], training: bool = False) -> LayerTable:

@@ -14,7 +14,6 @@ import random
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -131,18 +130,11 @@ def line(key: str, value: Any) -> str:
     return f"++{key}={text(value)}"
 
 
-@dataclass
-class Sweep:
-    """A generated sweep: its command line, its files, and the overrides of every point that it declares."""
+def generated(seed: int) -> tuple[list[str], dict[str, str], list[list[str]], list[str]]:
+    """A sweep with two to four axes, some of them in a file, and values that are the same for all points.
 
-    arguments: list[str]
-    files: dict[str, str]
-    points: list[list[str]]
-    axes: list[str] = field(default_factory=list)
-
-
-def generated(seed: int) -> Sweep:
-    """A sweep with two to four axes, some of them in a file, and values that are the same for all points."""
+    Returns its command line, its files, the overrides of every point that it declares, and its axes.
+    """
     chance = random.Random(seed)
     keys = chance.sample(list(AXES), chance.randint(2, 4))
     axes = {key: chance.sample(AXES[key], min(len(AXES[key]), chance.randint(2, 3))) for key in keys}
@@ -190,7 +182,7 @@ def generated(seed: int) -> Sweep:
             # Hydra applies what a file gives the axes before what the command line says.
             of_file = [line(key, value) for key, value in row]
             points.append([*BASE, *begin, *of_file, *late])
-    return Sweep(arguments, files, points, keys)
+    return arguments, files, points, keys
 
 
 def composed_by_hydra(folder: Path, points: list[list[str]]) -> list[Any]:
@@ -238,20 +230,20 @@ SEEDS = [
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, seed: int) -> None:
-    sweep = generated(seed)
-    folder = write_configs(tmp_path, sweep.files)
-    expected = composed_by_hydra(folder, sweep.points)
+    arguments, files, points, axes = generated(seed)
+    folder = write_configs(tmp_path, files)
+    expected = composed_by_hydra(folder, points)
     if any(isinstance(one, str) for one in expected):
         with pytest.raises(UserError):
-            planned(sweep.arguments, folder)
+            planned(arguments, folder)
         return
-    plan = planned(sweep.arguments, folder)
-    assert len(plan.combinations) + len(plan.excluded) == len(sweep.points), sweep.arguments
+    plan = planned(arguments, folder)
+    assert len(plan.combinations) + len(plan.excluded) == len(points), arguments
     assert all(one.reason.startswith("the same as ") for one in plan.excluded)
-    assert {frozen(measured(c)) for c in plan.combinations} == {frozen(parts) for parts, _ in expected}, sweep.arguments
+    assert {frozen(measured(c)) for c in plan.combinations} == {frozen(parts) for parts, _ in expected}, arguments
     for combination in plan.combinations:
         alike = [(parts, choices) for parts, choices in expected if frozen(parts) == frozen(measured(combination))]
-        assert any(is_labelled(combination, sweep.axes, parts, choices) for parts, choices in alike), combination.axes
+        assert any(is_labelled(combination, axes, parts, choices) for parts, choices in alike), combination.axes
     json.dumps(plan.to_dict(), allow_nan=False)
     for combination in random.Random(seed).sample(plan.combinations, min(2, len(plan.combinations))):
         (again,) = planned(shlex.split(combination.command)[5:], folder).combinations

@@ -161,7 +161,9 @@ def test_an_import_that_ends_its_process_is_a_problem(module: str) -> None:
 def test_arguments_of_all_parts_are_looked_at() -> None:
     step, other = combination("probed_fine.MyNet"), combination("probed_fine.Optimizer")
     step.config["training"] = {"optimizer": {"_target_": "probed_fine.Optimizer", "lrr": [0.1]}, "loss": "mean"}
-    assert keys_of(probe([step, step], PACKAGED)) == [("training.optimizer", "lrr", "lr")]
+    (misspelt,) = probe([step, step], PACKAGED)
+    assert (misspelt.key, misspelt.value, misspelt.nearest) == ("training.optimizer", "lrr", "lr")
+    assert misspelt.allowed.startswith("is not an argument of probed_fine.Optimizer. Known: ")
     other.config["model"]["fake"]["momentun"] = {"_target_": "probed_fine.MyNet"}
     other.config["dataset"] = {"_target_": "probed_fine.loss", "wieght": 1, "preload": []}
     assert keys_of(probe([other], PACKAGED)) == [

@@ -114,13 +114,18 @@ def test_functions_and_tracing_are_left_as_they_were() -> None:
 
     def profiler(*_: Any) -> None: ...
 
+    steps = iter([works] * WARMUP + [failing])
+
+    def once_it_is_watched() -> None:
+        next(steps)()
+
     code = failing.__code__
     before = sys.gettrace(), sys.getprofile()
     sys.settrace(tracer)
     sys.setprofile(profiler)
     try:
         calls: list[Callable[[], object]] = [
-            lambda: line_times(of(failing), after_warmup(failing)),
+            lambda: line_times(of(failing), once_it_is_watched),
             lambda: host_memory(of(failing), failing),
             lambda: metered_memory(Pool(), of(failing), failing),
         ]
@@ -133,18 +138,6 @@ def test_functions_and_tracing_are_left_as_they_were() -> None:
         sys.settrace(before[0])
         sys.setprofile(before[1])
     assert host_memory(of(works), works).reason is None, "the tracker is closed"
-
-
-def after_warmup(function: Callable[[], None]) -> Callable[[], None]:
-    """A step that calls the function once it is watched."""
-    calls: list[int] = []
-
-    def step() -> None:
-        calls.append(1)
-        if len(calls) > WARMUP:
-            function()
-
-    return step
 
 
 def allocates(keep: list[Any]) -> None:
@@ -750,18 +743,6 @@ def test_a_script_of_memory_profiler(tmp_path: Path) -> None:
     assert found["kept = np.ones(64 * 2**20 // 8)"] == (pytest.approx(64, abs=1), "MiB")
     assert found["a = np.ones(48 * 2**20 // 8)"] == (pytest.approx(3 * 48, abs=2), "MiB")
     assert found["del a"] == (pytest.approx(-3 * 48, abs=2), "MiB")
-
-
-def test_a_profiler_that_lies_beside_the_script_is_found(lines: Any, tmp_path: Path) -> None:
-    (tmp_path / "memory_profiler.py").write_text(
-        "LOCAL = 'of the script'\ndef profile(function):\n    return function\n"
-    )
-    text = "from memory_profiler import LOCAL, profile\n@profile\ndef work():\n    return LOCAL\nprint(work())\n"
-    try:
-        code, out, _ = lines(text, "SCRIPT")
-    finally:
-        sys.modules.pop("memory_profiler", None)
-    assert (code, "of the script" in out) == (0, True)
 
 
 def test_what_a_script_imports_of_a_profiler_that_is_not_installed(lines: Any) -> None:

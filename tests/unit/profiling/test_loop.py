@@ -123,14 +123,15 @@ def test_the_optimizer_and_the_whole_step_are_timed() -> None:
     assert seen.samples_per_s(replicas=2) == pytest.approx(2 * 4 / seen.iteration_s)
 
 
-def test_what_is_seen_of_inference() -> None:
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_what_is_seen_of_inference(with_gradients: bool) -> None:
+    """Gradients may be enabled and never asked for."""
     model = net()
-    with torch.no_grad(), sweeprof.session(model) as session:
-        model(torch.ones(1, 8))
-        model(torch.ones(3, 8))
-    assert session.times.mode == "inference"
-    assert session.times.repeats == 2
-    assert session.times.backward is None
+    with torch.set_grad_enabled(with_gradients), sweeprof.session(model) as session:
+        for batch in range(1, 21):
+            model(torch.ones(batch, 8))
+        assert session.times.repeats == 20
+    assert (session.times.mode, session.times.repeats, session.times.backward) == ("inference", 20, None)
     assert all(row.backward_s is None for row in session.layers.rows)
     assert session.iteration().backward_s is None
 
@@ -328,15 +329,6 @@ def test_an_iteration_adds_up_what_is_accumulated() -> None:
     assert first.forward_s == pytest.approx(slept("forward", 3) - slept("forward"), abs=SLACK_S)
     assert first.backward_s == pytest.approx(slept("backward", 2), abs=SLACK_S)
     assert (second.forward_s, second.backward_s, second.batch_size) == (None, None, None)
-
-
-def test_calls_that_nobody_differentiates_are_kept_apart() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-    with sweeprof.session(model) as session:
-        for _ in range(20):  # gradients are enabled, and never asked for
-            model(torch.ones(4, 8))
-        assert session.times.repeats == 20
-    assert (session.times.mode, session.times.repeats) == ("inference", 20)
 
 
 def test_a_model_is_watched_once_at_a_time() -> None:

@@ -25,6 +25,12 @@ SIZE = 64 * MB
 SLACK = 4 * MB
 """The kernel keeps its counters per processor and adds them up late."""
 
+SESSIONS = """
+import functools, json, os
+from sweeprof.backends.fake import FakeBackend, FakeModel
+from sweeprof.datasets.arrays import Synthetic
+from sweeprof.profiling.session import BuiltSession
+"""
 PROGRAM = f"""
 import json, psutil
 from sweeprof.measuring.process_memory import ProcessMemory
@@ -72,13 +78,9 @@ def test_a_system_without_high_water_marks_is_unsupported(tmp_path: Path, monkey
 
 
 STEPPING = f"""
-import json
 from contextlib import nullcontext
 from dataclasses import asdict
-from sweeprof.backends.fake import FakeBackend, FakeModel
-from sweeprof.datasets.arrays import Synthetic
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.profiling.session import BuiltSession
 
 class Backend(FakeBackend):
     def memory_meter(self):
@@ -104,7 +106,7 @@ print(json.dumps(asdict(session.run("memory"))))
 @pytest.mark.slow
 def test_the_peak_of_stepping_is_apart_from_that_of_loading() -> None:
     """What is added is the block that the model keeps and the two of a step; the three while it is loaded are gone by then."""
-    seen = Memory.from_dict(printed(STEPPING))
+    seen = Memory.from_dict(printed(SESSIONS + STEPPING))
     assert seen.rss_stepping_bytes is not None
     assert seen.rss_stepping_bytes - seen.rss_loaded_bytes == pytest.approx(2 * SIZE, abs=SLACK)
     assert seen.rss_loaded_bytes - seen.rss_baseline_bytes == pytest.approx(SIZE, abs=SLACK)
@@ -159,10 +161,6 @@ def peak_of_its_allocator():  # by hand: weights, the batch, and the product, wh
     return 4 * (64 * 65536 + 65536 + 65536 * 64 + 64 + 512 * 64 + 512 * 65536)
 """
 ADDED = """
-import json, os
-from sweeprof.datasets.arrays import Synthetic
-from sweeprof.profiling.session import BuiltSession
-
 session = BuiltSession(backend=Backend(threads=THREADS), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
 if os.fork() == 0:  # as a trial, with a single thread
     seen = session.run("memory")
@@ -175,17 +173,12 @@ os.wait()
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", [IN_TORCH, IN_TENSORFLOW], ids=["torch", "tensorflow"])
 def test_what_is_added_is_what_the_allocator_gave(framework: str) -> None:
-    added, reason, allocated = printed(framework + ADDED)
+    added, reason, allocated = printed(framework + SESSIONS + ADDED)
     assert reason is None
     assert added == pytest.approx(allocated, rel=0.02)
 
 
 BUILDERS = """
-import functools, json
-from sweeprof.backends.fake import FakeBackend, FakeModel
-from sweeprof.datasets.arrays import Synthetic
-from sweeprof.profiling.session import BuiltSession
-
 class Model(FakeModel):
     pass
 
@@ -199,7 +192,7 @@ KEPT = "the weights stay in memory when the model is released"
 
 
 def test_a_builder_that_keeps_its_model_has_a_reason_instead_of_what_is_added() -> None:
-    making, keeping = printed(BUILDERS)
+    making, keeping = printed(SESSIONS + BUILDERS)
     assert making[0] > MB
     assert making[1] is None
     assert keeping[0] is None
@@ -207,10 +200,6 @@ def test_a_builder_that_keeps_its_model_has_a_reason_instead_of_what_is_added() 
 
 
 SHARED = """
-import functools, json, os
-from sweeprof.datasets.arrays import Synthetic
-from sweeprof.profiling.session import BuiltSession
-
 kept = functools.cache(build)
 session = BuiltSession(backend=Backend(threads=THREADS), build=lambda: nn.Sequential(kept(), nn.ReLU()), dataset=Synthetic([64]))
 if os.fork() == 0:
@@ -222,7 +211,7 @@ os.wait()
 
 @pytest.mark.slow
 def test_so_has_a_builder_that_keeps_a_part_of_its_model() -> None:
-    assert str(printed(IN_TORCH + SHARED)).startswith(KEPT)
+    assert str(printed(IN_TORCH + SESSIONS + SHARED)).startswith(KEPT)
 
 
 MAPPED = f"""

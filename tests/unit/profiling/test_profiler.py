@@ -325,11 +325,16 @@ def test_nothing_to_call_the_model_with() -> None:
 
 
 def test_a_step_of_the_callers_own() -> None:
+    calls: list[int] = []
+
     def step(model: nn.Module, x: torch.Tensor, times: int = 1) -> Any:
+        calls.append(times)
         return [model(x) for _ in range(times)]
 
     found = sweeprof.Profiler(mlp(), inputs=sweeprof.Inputs((X,), {"times": 4}), forward=step, protocol=QUICK)
-    assert found.compute("compute/macs").value == 4 * 144
+    found.compute_all("static")
+    assert found.compute("compute/macs").value == found.layers.macs == 4 * 144
+    assert calls == [4], "a pass is run once"
     assert found.compute("latency/forward").value is not None
 
 
@@ -656,19 +661,6 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
             call()
         assert isinstance(caught.value, ValueError)
     assert dict(made.status) == {}
-
-
-def test_passes_are_run_once() -> None:
-    calls: list[int] = []
-
-    def step(model: nn.Module, x: torch.Tensor) -> Any:
-        calls.append(1)
-        return model(x)
-
-    made = profiler(forward=step)
-    made.compute_all("static")
-    assert (made.compute("compute/macs").value, made.layers.macs) == (144, 144)
-    assert calls == [1]
 
 
 def test_recompute() -> None:
