@@ -252,6 +252,13 @@ def test_the_documented_metric_gets_rounds_an_interval_and_a_verdict() -> None:
     assert cell.ratio_interval is not None
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_too_few_rounds_decide_nothing(rounds: int) -> None:
+    first = [[one for one in records(factor) if one.round < rounds] for factor in (2.0, 1.0)]
+    own, base = (measured(documented_metric(), few) for few in first)
+    assert compare_cell(own, base, 0.05).verdict_reason == "too_few_rounds"
+
+
 def median_s(timing: Any) -> float:
     return statistics.fmean(round.median_s for round in timing)
 
