@@ -569,7 +569,8 @@ def test_several_metrics_of_one_function() -> None:
     assert found["mine/c"].reason == "the function returned no 'mine/c'"
     assert calls == [1]
     assert made.compute("mine/a", factor=2).value == 288
-    made.register(sweeprof.metric_group(MetricInfo("mine/d", "", None, ""))(lambda: 7))
+    no_mapping = cast(Any, lambda: 7)
+    made.register(sweeprof.metric_group(MetricInfo("mine/d", "", None, ""))(no_mapping))
     assert made.compute("mine/d").reason == "the function returned a int, not a mapping with 'mine/d'"
 
 
