@@ -186,26 +186,6 @@ def test_the_csv_leaves_out_metrics_of_modes_that_no_row_has(reason: str, is_lef
     assert header == ["model", "status", "reason", "m/a", *([] if is_left_out else ["m/b"])]
 
 
-def test_columns_of_the_csv_have_different_names_whatever_an_axis_is_called() -> None:
-    names = ("status", "axis.status", "m/a", "model", "qualifies")
-    point = {name: f"value of {name}" for name in names}
-    odd = build([point, {**point, "model": "b"}], {"m/a": ("s", "lower")}, [{"m/a": 1.0}, {"m/a": 2.0}])
-    shown = csv_text(dataclasses.replace(odd, constraints=("m/a < 3 s",)))
-    header, first, _ = csv.reader(io.StringIO(shown))
-    assert len(set(header)) == len(header)
-    expected = {
-        "status": "ok",
-        "axis.axis.status": "value of status",
-        "axis.status": "value of axis.status",
-        "axis.m/a": "value of m/a",
-        "m/a": "1.0",
-        "axis.qualifies": "value of qualifies",
-        "model": "value of model",
-    }
-    row = dict(zip(header, first, strict=True))
-    assert {name: row[name] for name in expected} == expected
-
-
 def test_csv_quotes_what_would_break_it() -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text(hostile()))))
     assert len(rows) == 18
@@ -603,9 +583,5 @@ def test_a_comparison_is_a_frame_of_its_measurements() -> None:
     frame = sample.to_frame()
     assert list(frame.columns) == list(measurements(sample).columns)
     assert len(frame) == len(sample.rows) * len(sample.metrics)
-    timed = frame[frame["metric"] == "latency/forward"]
-    values = timed.dropna(subset="value").set_index("combination")["value"].to_dict()
-    cells = {row.combination_id: row.cells["latency/forward"].measurement.value for row in sample.rows}
-    assert values == {id: value for id, value in cells.items() if value is not None}
     assert str(frame["batch_size"].dtype) == "Int64"
     assert build([], {"x": ("s", "lower")}, []).to_frame().empty

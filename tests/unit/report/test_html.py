@@ -16,7 +16,6 @@ import pytest
 from support.nets import HOSTILE
 from support.nets import hostile as hostile_layers
 from support.samples import DRAWN_METRICS, LONG, PLANNED, build, comparison, drawn, hostile, with_cells
-from support.seen import PEAKS, allocations, operators
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import called_metrics
 from sweeprof.report.explore import (
@@ -29,7 +28,7 @@ from sweeprof.report.explore import (
     room,
     thinned_samples,
 )
-from sweeprof.report.html import Observed, details, html
+from sweeprof.report.html import html
 from sweeprof.report.summary import failures
 from sweeprof.report.table import sorted_rows, whole_table
 from sweeprof.results.compared_rows import Comparison, Row, set_against
@@ -38,7 +37,6 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Failure, Record
-from sweeprof.run.reports import MOST_LAYERS
 
 
 class Outline(HTMLParser):
@@ -177,50 +175,10 @@ def test_fifty_models_of_five_hundred_layers_stay_under_six_megabytes() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("models", "metrics"), [(9, 70), (2, 40)], ids=["figures", "in full"])
-def test_a_page_full_of_everything_stays_under_six_megabytes(models: int, metrics: int) -> None:
-    chance = random.Random(1)
-    sample = with_more_metrics(drawn(3, models, sizes=7).comparison(), metrics, chance)
-    is_whole = models == 2
-    assert bool(page_data(sample)["left_out"]) != is_whole
-    timed = {f"model=m{n}": layers(n) for n in range(MOST_LAYERS // LAYERS_OF_ONE)}
-    seen = {label: Observed(table, operators(200), allocations(3000, 200), PEAKS) for label, table in timed.items()}
-    shown = details(seen, {label: {"layers.csv": f"layers/{label}.csv"} for label in seen})
-    assert shown["left_out"]
-    each = room(len(sample.rows)) // 4
-    samples = {row.combination_id: [times(each, chance) for _ in range(4)] for row in sample.rows}
-    assert sum(len(r) for rounds in samples.values() for r in rounds) > 0.6 * MOST_SAMPLES
-    page = html(sample, True, timed, shown, len(sample.rows) - len(timed), samples)
-    assert ('"details":[' in page) == is_whole
-    assert len(page.encode()) < MOST_BYTES
-
-
-@pytest.mark.thorough
 def test_a_page_of_many_combinations_is_as_large_as_the_documentation_says() -> None:
     sample = drawn(3, 470, sizes=7).comparison()
     assert len(sample.rows) >= 21 * 470
     assert 0.75 * MOST_BYTES < len(html(sample).encode()) < MOST_BYTES
-
-
-def times(count: int, chance: random.Random) -> list[float]:
-    return sorted(float(f"{chance.uniform(1, 90):.4g}") for _ in range(count))
-
-
-def with_more_metrics(of: Comparison, count: int, chance: random.Random) -> Comparison:
-    """With metrics of the user's family ``layers``, which no table shows, until there is no room for the last of them."""
-    known = next(info for info in of.metrics if info.name == "latency/forward")
-    more = [dataclasses.replace(known, name=f"layers/part_{number}_s") for number in range(count)]
-    rows = []
-    for row in of.rows:
-        cells, cell = dict(row.cells), row.cells["latency/forward"]
-        for info in more if cell.measurement.value is not None else ():
-            rounds = tuple(chance.lognormvariate(-6, 0.3) for _ in cell.measurement.rounds)
-            ends = min(rounds), max(rounds)
-            fields: dict[str, Any] = {"name": info.name, "value": rounds[0], "interval": ends, "rounds": rounds}
-            own = dataclasses.replace(cell.measurement, detail={"min": ends[0]}, **fields)
-            cells[info.name] = dataclasses.replace(cell, measurement=own)
-        rows.append(dataclasses.replace(row, cells=cells))
-    return dataclasses.replace(of, metrics=(*of.metrics, *more), rows=tuple(rows))
 
 
 # What the scripts of a page are given: rows, verdicts, charts, samples, and what stands at the top

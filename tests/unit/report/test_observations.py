@@ -6,13 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sweeprof.report.display import operators_table
-from sweeprof.report.operators import (
-    memory_report,
-    operators_csv,
-    tensor_cells,
-    tensors_csv,
-    time_report,
-)
+from sweeprof.report.operators import memory_report, operators_csv, tensor_cells, tensors_csv, time_report
 from sweeprof.results.observations import FunctionLines, Line, Lines, OperatorRow, Operators, TensorRow
 
 ADDMM = OperatorRow("a.b", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 9600, 2048, ((3,), (2, 4)))

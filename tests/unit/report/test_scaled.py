@@ -98,21 +98,14 @@ def test_no_value_is_further_off_than_its_digits_or_reads_thousand(value: int) -
         (1023, "B", "1,023 B"),
         (10**15, "bit", "1.0e+15"),
         (3744.4, "kernels", "3,740"),
-    ],
-)
-def test_a_measurement_that_is_an_exact_number_is_not_rounded(value: float, unit: str, text: str) -> None:
-    assert numbers.rounded(value, unit) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
         (0.999_4e-3, "s", "999 µs"),
         (0.999_6e-3, "s", "1.00 ms"),
         (999_600.0, "FLOP/s", "1.00 MFLOP/s"),
     ],
 )
-def test_a_measurement_that_rounds_up_to_1000_takes_the_next_prefix(value: float, unit: str, text: str) -> None:
+def test_a_measurement_is_rounded_unless_it_is_an_exact_number_and_1000_takes_the_next_prefix(
+    value: float, unit: str, text: str
+) -> None:
     assert numbers.rounded(value, unit) == text
 
 

@@ -8,24 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.samples import (
-    TRAINING_METRICS,
-    build,
-    comparison,
-    furlongs,
-    trained,
-    training_values,
-    with_cells,
-)
+from support.samples import TRAINING_METRICS, build, comparison, training_values, with_cells
 from sweeprof.numbers import ratio_number
-from sweeprof.report.answer import answer
 from sweeprof.report.columns import detail_text, value_text
-from sweeprof.report.summary import (
-    conditions,
-    environment_items,
-    footnotes,
-    headline,
-)
+from sweeprof.report.summary import conditions, footnotes, headline
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.measurement import Better, Measurement, Number
 from sweeprof.text import axis_text, one_line, shortened
@@ -100,13 +86,6 @@ def test_a_missing_value_is_a_dash_with_its_reason(value: float | None) -> None:
     assert (note.rows, note.text) == (1, f"accuracy: {entry.note}")
 
 
-def test_a_metric_that_a_row_does_not_know_is_missing() -> None:
-    full = comparison(broken=False)
-    first = dataclasses.replace(full.rows[0], cells={})
-    (line, *_) = tables(dataclasses.replace(full, rows=(first, *full.rows[1:])))[0].lines
-    assert line.entries[2].text == "–"
-
-
 def test_one_row_has_its_axes_in_the_conditions() -> None:
     one = comparison(broken=False)
     settings = {"backend.threads": 1, "backend.precision": "fp32", "mode": "inference", "dataset._target_": "a.Digits"}
@@ -140,27 +119,7 @@ def test_ratios_carry_their_verdict_in_words(cell: dict[str, Any], text: str) ->
     assert column(tables(odd)[0], "vs torch ↓")[1] == text
 
 
-def test_unclear_verdicts_have_a_footnote_that_says_why() -> None:
-    notes = {note.code: note for note in footnotes(comparison())}
-    assert notes["too_few_rounds"].rows == 7
-    noisy = notes["spread_high"]
-    assert (noisy.rows, noisy.advice) == (1, "close other programs, or use protocol=default")
-    unclear = {"ratio": 1.0, "verdict": "unclear", "verdict_reason": "interval_crosses_threshold"}
-    crossing = dataclasses.replace(with_cells(comparison(), "latency/forward", **unclear), threshold=0.05)
-    assert any("crosses the threshold of 5%" in note.text for note in footnotes(crossing))
-
-
 # Inference and training
-
-
-def test_a_row_of_training_is_compared_by_its_whole_step() -> None:
-    found = trained("inference", "training")
-    rows = [dataclasses.replace(row, baseline_id=None, baseline_status=None) for row in found.rows]
-    found = dataclasses.replace(found, baseline={}, rows=tuple(rows))
-    text = (
-        "Lowest latency: 5.00 ms (inference, threads 1); lowest time of a training step: 4.00 ms (training, threads 1)."
-    )
-    assert answer(found).finding == text
 
 
 def test_a_set_with_few_headline_metrics_shows_all_that_have_values() -> None:
@@ -225,13 +184,6 @@ def test_what_nobody_expects_is_not_missing_and_one_reason_is_said_once() -> Non
 
 
 # Texts of values
-
-
-def test_environment_leaves_out_what_was_not_recorded() -> None:
-    items = dict(environment_items(comparison()))
-    assert items["cpu"] == "AMD EPYC (2 logical, 1 physical cores)"
-    assert "cpu governor" not in items
-    assert environment_items(furlongs()) == []
 
 
 def test_details_say_what_a_value_is_of_and_which_percentiles_have_too_few_samples() -> None:
