@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, fromstring
 
@@ -21,7 +20,6 @@ from sweeprof.report.view import MOST_ROWS
 from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.measurement import Measurement
 
-ROOT = Path(__file__).parents[3]
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
 
@@ -257,11 +255,14 @@ def test_the_html_leaves_colours_to_the_page(profiled: sweeprof.Profile) -> None
     assert colours == {"inherit", "none"}
 
 
-@pytest.mark.slow
-def test_passes_print_as_tables() -> None:
+@pytest.fixture(scope="module")
+def profiler() -> sweeprof.Profiler:
     protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
-    profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
+    return sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
 
+
+@pytest.mark.slow
+def test_passes_print_as_tables(profiler: sweeprof.Profiler) -> None:
     def seen(name: str) -> tuple[Any, list[Table]]:
         result = profiler.seen(name)
         return result, html_of(result).tables
@@ -286,9 +287,7 @@ def test_passes_print_as_tables() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out() -> None:
-    protocol = sweeprof.Protocol(min_s=0.01, warmup_s=0.01, min_samples=3)
-    profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
+def test_what_is_printed_keeps_to_the_width_and_names_what_it_leaves_out(profiler: sweeprof.Profiler) -> None:
     layers = profiler.layers
     things: list[Any] = [
         profiler.compute_all(["latency/forward", "latency/backward", "memory/rss_peak_bytes", "compute/macs"]),
@@ -361,15 +360,11 @@ def test_what_watches_a_loop_says_how_far_it_is() -> None:
     assert "Lenet is not watched now" in html_of(watched).text
 
 
-def test_inputs_and_data_are_described_without_their_elements() -> None:
+def test_inputs_are_described_without_their_elements() -> None:
     batch = torch.zeros(8, 3, dtype=torch.int64)
     inputs = sweeprof.Inputs((batch, [batch] * 20), {"mask": None, "size": {"width": 3}})
     inner = ", ".join(["int64[8, 3]"] * 8)
     assert repr(inputs) == f"<Inputs(int64[8, 3], [{inner}, and 12 more], mask=None, size={{width: 3}})>"
-    profiler = sweeprof.Profiler(Lenet(), data={"test": [batch, batch], "train": iter([batch])})
-    assert repr(profiler.session.batches) == (  # type: ignore[attr-defined]
-        "<Data of test: list of 2 batches, train: Kept of batches, their number unknown>"
-    )
     formulas = sweeprof.Formulas({nn.Linear: lambda *_: sweeprof.Cost(macs=1)})
     assert repr(formulas) == "<Formulas of Linear>"
 
