@@ -82,14 +82,6 @@ def test_rows_are_compared_with_their_baselines() -> None:
     assert [r.is_baseline for r in (base, other, alone)] == [True, False, False]
 
 
-def test_a_comparison_is_plain_data_and_counts_its_rows() -> None:
-    rows = (row("a", "a"), Row("b", {"backend": "b"}, "crashed", "x", {}, "a"), row("c", "a"))
-    made = Comparison("s", "n", "", "", ("backend", "device"), (), {"backend": "a"}, rows)
-    assert made.counts() == {"ok": 2, "crashed": 1}
-    assert made.varying_axes() == ("backend",)
-    assert json.loads(json.dumps(made.to_dict()))["rows"][1]["status"] == "crashed"
-
-
 @pytest.mark.parametrize(
     ("sessions", "interval", "warned"),
     [

@@ -19,16 +19,7 @@ import psutil
 import pytest
 
 from sweeprof.results import environment
-from sweeprof.results.environment import (
-    Gpu,
-    Look,
-    Process,
-    between,
-    capture,
-    governor_warnings,
-    look,
-    warnings_of,
-)
+from sweeprof.results.environment import Gpu, Look, Process, between, capture, governor_warnings, look, warnings_of
 
 LAPTOP = {
     "proc/cpuinfo": "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7\nflags\t\t: fpu vme\n",

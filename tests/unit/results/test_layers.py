@@ -9,8 +9,6 @@ from typing import Any
 
 import pandas
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.nets import reused
 from sweeprof.errors import UserError
@@ -28,20 +26,10 @@ TABLE = LayerTable(
     "real forward",
 )
 
-counts = st.integers(0, 10**15)
-shapes = st.lists(st.lists(st.integers(0, 4096), max_size=4).map(tuple), max_size=2).map(tuple)
-rows = st.builds(LayerRow, st.text(), st.text(), st.integers(0, 9), st.integers(-1, 9), *[counts] * 5, shapes, shapes)
-
 
 def test_totals() -> None:
     assert (TABLE.params, TABLE.trainable, TABLE.params_bytes, TABLE.macs) == (30, 15, 100, 60)
     assert LayerTable.from_dict(json.loads(json.dumps(TABLE.to_dict()))) == TABLE
-
-
-@given(st.lists(rows, max_size=5).map(tuple), st.dictionaries(st.text(), counts), st.sampled_from(["shapes", "x"]))
-def test_any_table_survives_json(rows: tuple[LayerRow, ...], uncovered: dict[str, int], method: str) -> None:
-    table = LayerTable(rows, uncovered, method)
-    assert LayerTable.from_dict(json.loads(json.dumps(table.to_dict()))) == table
 
 
 def weighed(path: str, depth: int, own: int, below: int, parent: int | None, call: int = 0) -> LayerRow:
