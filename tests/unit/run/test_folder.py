@@ -17,7 +17,6 @@ import pytest
 from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
 from sweeprof.cli import common
-from sweeprof.config.schema import LimitSettings
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Plan, Trial
 from sweeprof.results.files import write_json
@@ -25,15 +24,7 @@ from sweeprof.results.record import Record, Status
 from sweeprof.run import driver, resume
 from sweeprof.run.locks import driver_lock, work_lock
 from sweeprof.run.reports import SweepLocations, located
-from sweeprof.run.resume import (
-    changes_measurement,
-    count_trials,
-    find_sweep,
-    replace_plan,
-    retry_statuses,
-    store_plan,
-    with_settings,
-)
+from sweeprof.run.resume import changes_measurement, count_trials, find_sweep, replace_plan, retry_statuses, store_plan
 from sweeprof.storage import DRIVER, EventLog, Folder, Jobs, Note, begun, events_of, sweeps
 
 prune = subcommand("prune")
@@ -60,11 +51,6 @@ def new(output: Path, created: datetime) -> Path:
     folder = driver._new_folder(output, planned(created))
     write_json(folder.plan, planned(created).to_dict())
     return folder.path
-
-
-def test_the_folder_of_all_sweeps(tmp_path: Path) -> None:
-    assert Folder(tmp_path / "nightly" / "stamp").output == tmp_path
-    assert Folder(Path("/sweep")).output == Path("/")  # as it is mounted in a container
 
 
 def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
@@ -185,19 +171,6 @@ def test_a_cut_event_is_passed_over_and_the_next_begins_a_line(tmp_path: Path) -
     assert begun(tmp_path) == {("ca", "timing", 1), ("ca", "timing", 2)}
 
 
-@pytest.mark.parametrize("step_s", [-7200.0, 7200.0])
-def test_the_times_of_events_follow_no_set_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
-) -> None:
-    real = time.time
-    with EventLog(tmp_path / "shard-0.jsonl") as log:
-        log.write("begin", ONE)
-        monkeypatch.setattr(time, "time", lambda: real() + step_s)
-        log.write("end", ONE, status="ok")
-    began, ended = (event.time for event in events_of(tmp_path))
-    assert 0 <= ended - began < 60
-
-
 def test_what_waits_for_its_turn_has_not_begun(tmp_path: Path) -> None:
     with EventLog(tmp_path / "shard-0.jsonl") as log:
         log.write("begin", ONE)
@@ -266,26 +239,6 @@ def test_which_keys_decide() -> None:
     assert not changes_measurement(["resume", *settings])
     assert changes_measurement(["resume", "batch_size"])
     assert changes_measurement(["resume", "sweep@_global_"])
-
-
-def test_settings_of_the_command_line_count() -> None:
-    plan = fake_plan({"a": {}, "b": {}, "c": {}})
-    new = with_settings(plan, {"limits.memory": "1GiB", "fail_fast": True, "retry_statuses": ["oom"]}, None)
-    assert new == replace(plan, limits=LimitSettings(timeout_s=None, memory="1GiB"), fail_fast=True)
-
-
-def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
-    old, new = fake_plan({"a": {}, "b": {}}), fake_plan({"b": {}, "c": {}})
-    folder = sweep_folder(tmp_path, old)
-    Record("s1", "ca", "analysis", "ok").write(folder.records)
-    assert replace_plan(folder, old, old) == (old, [])
-    with pytest.raises(UserError, match="has no results that belong to this plan"):
-        replace_plan(folder, old, new)
-    Record("s1", "cb", "analysis", "ok").write(folder.records)
-    assert replace_plan(folder, old, new)[1] == [
-        "1 combination is new, 1 is gone.",
-        "1 of 2 combinations with results belong to the new plan.",
-    ]
 
 
 def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -454,21 +455,19 @@ def test_a_numbered_gpu_is_the_one_that_is_locked_and_the_process_sees_all(root:
 
 
 def test_without_a_list_and_on_the_processor_a_trial_has_the_whole_host(host: HostLock, root: Path) -> None:
+    def pass_through(held_up: threading.Event) -> None:
+        with HostLock(Holder(2, "me", "s2", "other"), host._folder).taken(False, (), lambda _: held_up.set()):
+            pass
+
     for places, device in ((HostSlots(host, 0, []), "cuda"), (HostSlots(host, 0, visible_gpus(root, None)), "cpu")):
         held_up = threading.Event()
         with places.taken([blank(device)]) as place:
             assert place.gpu is None
-            waits = threading.Thread(target=_pass_through, args=(host, held_up))
+            waits = threading.Thread(target=pass_through, args=(held_up,))
             waits.start()
             assert held_up.wait(30)
         waits.join(30)
         assert not waits.is_alive()
-
-
-def _pass_through(host: HostLock, held_up: threading.Event) -> None:
-    other = HostLock(Holder(2, "me", "s2", "other"), host._folder)
-    with other.taken(False, (), lambda _: held_up.set()):
-        pass
 
 
 def test_a_bout_on_several_devices_has_the_whole_host(root: Path, host: HostLock) -> None:
@@ -486,11 +485,7 @@ def test_processes_of_two_shards_see_different_gpus(
     simulated_nvml.put(monkeypatch, tmp_path / "gpus.json", **gpus)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (simulated_nvml.LIBRARY, TESTS, TESTS.parent))))
     folder = sweep_folder(tmp_path / "sweep", on_gpus())
-    threads = [threading.Thread(target=run_shard, args=(folder, index)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_at_once([partial(run_shard, folder, index) for index in range(2)])
     timed = [record for record in read_records(folder.records) if record.pass_name == "timing"]
     assert [(record.status, record.reason) for record in timed] == [("ok", None)] * 4
     given = {record.combination_id: record.environment["gpu"]["uuid"] for record in timed}

@@ -133,11 +133,6 @@ def state() -> ProgressState:
     return ProgressState({(id, "timing", 0): 5.0 for id in "abcd"}, 4)
 
 
-def test_a_begun_trial_is_the_current_one(state: ProgressState) -> None:
-    assert state.take(event("begin", "a", time=100), "mlp torch") is None
-    assert (state.current, state.done) == ("mlp torch, timing", 0)
-
-
 def test_what_is_left_is_the_median_of_what_was_seen(state: ProgressState) -> None:
     assert (state.done, state.left_s(), state.current) == (0, 20.0, "")
     for id, begin in (("a", 0), ("b", 10), ("c", 15)):  # two shards measure at once
@@ -169,26 +164,18 @@ def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: ProgressSta
     assert state.spent == {"timing": [3]}
 
 
-@pytest.mark.parametrize("status", ["failed", "skipped", "ok", "unsupported"])
-def test_failures_are_worth_a_line(state: ProgressState, status: str) -> None:
-    is_failure = status not in ("ok", "unsupported")
-    state.take(event("begin", "a"), "mlp torch")
-    line = state.take(ended("a", 1, status, "why"), "mlp torch")
-    assert line == (f"mlp torch, timing: {status}: why" if is_failure else None)
-    assert (state.done, state.failed) == (1, int(is_failure))
-
-
-def test_a_cause_is_told_once(state: ProgressState) -> None:
+def test_each_cause_of_a_failure_is_told_once(state: ProgressState) -> None:
     """Combinations of several batch sizes fail with another number each."""
     lines = [state.take(ended(id, 1, "failed", f"no input[{id}, 1]"), id) for id in ("a", "b")]
     lines += [state.take(ended(id, 1, "failed", f"input[{size}, 1]"), id) for id, size in (("a", 1), ("b", 8))]
+    lines += [state.take(ended("c", 1, status, "why"), "c") for status in ("ok", "unsupported", "skipped")]
     assert lines == [
         "a, timing: failed: no input[a, 1]",
         "b, timing: failed: no input[b, 1]",
         "a, timing: failed: input[1, 1]",
-        None,
+        *(None, None, None, "c, timing: skipped: why"),
     ]
-    assert state.failed == 4
+    assert (state.done, state.failed) == (3, 5)
 
 
 class Display:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from support.command import subcommand
@@ -102,22 +101,13 @@ def test_a_large_sweep_has_its_large_files_on_request(tmp_path: Path, monkeypatc
     assert (folder.path / "tables" / "samples.csv").read_text().startswith("combination,")
 
 
-def test_parquet_on_request(tmp_path: Path) -> None:
-    folder = measured(tmp_path)
-    assert report([str(folder.path), "--format", "parquet"]) == 0
-    frame = pd.read_parquet(folder.path / "tables" / "samples.parquet")
-    assert names(folder, "tables/*.parquet") == [f"tables/{name}.parquet" for name in TABLES]
-    assert frame["seconds"].tolist() == pd.read_csv(folder.path / "tables" / "samples.csv")["seconds"].tolist()
-    assert standing(folder) == {"samples", "parquet"}
-
-
 def test_files_of_services_that_draw_the_history(tmp_path: Path) -> None:
     folder = measured(tmp_path, metrics=("latency/forward", "throughput/samples_per_s"))
     failed = "RuntimeError: no luck"
     Record("s1", "cb", "timing", "failed", reason=failed, round=0).write(folder.records)
     Record("s1", "cb", "timing", "failed", reason=failed, round=1).write(folder.records)
-    assert report([str(folder.path), "--format", "bmf,benchmark-action"]) == 0
-    assert standing(folder) == {"samples", "bmf", "benchmark-action"}
+    assert report([str(folder.path), "--format", "bmf,benchmark-action,parquet"]) == 0
+    assert standing(folder) == {"samples", "parquet", "bmf", "benchmark-action"}
     (row, _) = json.loads((folder.path / "comparison.json").read_text())["rows"]
     cell = row["cells"]["latency/forward"]["measurement"]
     low, high = (1e3 * end for end in cell["interval"])
@@ -227,41 +217,19 @@ def lines(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep with everything, its reports written."""
-    folder = observed_by(tmp_path_factory.mktemp("sweep"), *SEEN)
+def test_the_report_leads_to_files_that_are_there(tmp_path: Path) -> None:
+    folder = observed_by(tmp_path, *SEEN)
     left = folder.path / "artifacts" / "ca"
     left.mkdir(parents=True)
     (left / "trace.json.gz").write_bytes(b"\x1f\x8b")
     (left / "lines_time.txt").write_text("line 1")
-    write_reports(folder, comparison_of(folder))
-    return folder.path
-
-
-def test_layers_are_written_with_their_times(whole: Path) -> None:
-    rows = {row["path"]: row for row in lines(whole / "layers" / "ca.csv")}
-    assert float(rows["classifier"]["forward_s"]) == pytest.approx(4e-3)
-    assert float(rows["classifier"]["forward_self_s"]) == pytest.approx(1e-3)
-    assert float(rows["classifier.0"]["backward_self_s"]) == pytest.approx(2e-3)
-
-
-def test_tables_hold_every_row(whole: Path) -> None:
-    assert [row["self_s"] for row in lines(whole / "operators" / "ca.csv")] == ["0.004", "0.003"] * 20
-    assert len(lines(whole / "memory" / "ca" / "timeline.csv")) == 3000
-    tensor = lines(whole / "memory" / "ca" / "tensors.csv")[0]
-    assert (json.loads(tensor["names"]), json.loads(tensor["shape"])) == (["layer0.weight"], [2, 3])
-    assert lines(whole / "memory" / "ca" / "layers.csv")[39]["peak_bytes"] == str(39 * 1024)
-
-
-def test_the_report_leads_to_files_that_are_there(whole: Path) -> None:
-    (one,) = data_of((whole / "report.html").read_text(encoding="utf-8"), "details-data")["combinations"]
+    (one,) = data_of(page_of(folder), "details-data")["combinations"]
     assert one["label"] == "model=a"
     assert sorted(figure["key"] for figure in one["figures"]) == PICTURES
     links = {file["name"]: file["href"] for file in one["files"]}
     assert links["trace.json.gz"] == "artifacts/ca/trace.json.gz"
     assert {"lines_time.txt", "layers.html", "operators.csv", "memory/timeline.csv"} <= set(links)
-    assert all((whole / href).is_file() for href in links.values())
+    assert all((tmp_path / href).is_file() for href in links.values())
     assert "ui.perfetto.dev" in next(file["hint"] for file in one["files"] if file["name"] == "trace.json.gz")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -327,14 +326,6 @@ def test_what_has_a_record_is_not_run_again(tmp_path: Path) -> None:
     assert first != second
     ends = [line for line in (folder.events / "shard-0.jsonl").read_text().splitlines() if '"end"' in line]
     assert len(ends) == 2
-
-
-def test_with_fail_fast_the_first_bad_ending_is_the_last_trial(tmp_path: Path) -> None:
-    plan = fake_plan({name: MODELS[name] for name in ("ok", "raise", "memory")}, ["quality"])
-    found = run(tmp_path, dataclasses.replace(plan, fail_fast=True))
-    (bad,) = [record for record in found.values() if record.status != "ok"]
-    assert len(found) < 3 or bad.started == max(record.started for record in found.values())
-    assert (tmp_path / "sweep" / "stop").read_text().startswith(f"fail_fast: quality {bad.status}: {bad.reason}")
 
 
 ODD = """

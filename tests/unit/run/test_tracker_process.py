@@ -213,16 +213,6 @@ atexit.register(sys.stdout.write, "exit function")
     assert (folder.logs / "tracker.log").read_text() == "thread exit function"
 
 
-def test_without_a_tracker_nothing_is_started(folder: Folder) -> None:
-    keep_config(folder, {"_target_": None})
-    with TrackerProcess(StoredTracker({"_target_": None}, confined=False), folder) as process:
-        process.open(folder.read_plan())
-        assert process.opened(60) is None
-        assert process.close("finished") is None
-        assert process.trouble is None
-    assert stored(folder)["sent"] is None
-
-
 LOCAL: Json = {"_target_": MLFLOW, "uri": None}
 
 
