@@ -23,7 +23,7 @@ from support.plans import fake_plan
 from sweeprof.errors import WorkerError
 from sweeprof.processes import ProcessLost, child_environment
 from sweeprof.results.files import read_json
-from sweeprof.results.record import PassName, Record
+from sweeprof.results.record import Record
 from sweeprof.run import fork_server
 from sweeprof.run.fork_server import ForkServer, WorkerPool
 from sweeprof.run.interleave import ProcessExit, Request
@@ -47,10 +47,10 @@ def own(tmp_path: Path, write_module: Callable[[str, str], None]) -> Iterator[Fo
     made.close()
 
 
-def request_of(folder: Path, timeout_s: float | None = 60, pass_name: PassName = "quality", **model: Any) -> Request:
+def request_of(folder: Path, timeout_s: float | None = 60, **model: Any) -> Request:
     plan = fake_plan({"x": model})
     combination = plan.combinations[0]
-    blank = Record("s", combination.id, pass_name, "crashed", config=combination.config)
+    blank = Record("s", combination.id, "quality", "crashed", config=combination.config)
     return Request(
         blank.to_dict(), str(folder / "records"), str(folder / "logs" / "x.log"), timeout_s, None, time.monotonic()
     )

@@ -88,12 +88,6 @@ def held(folder: Path, wanted: Wanted, user: str = "") -> Iterator[subprocess.Po
             process.kill()
 
 
-def let_go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
 class HeldUpError(Exception):
     """Raised instead of waiting."""
 
@@ -142,7 +136,8 @@ def test_who_waits_is_told_for_whom_once_and_then_has_the_turn(folder: Path) -> 
 
         def waiting(holders: Sequence[Holder]) -> None:
             told.extend(map(str, holders))
-            let_go(process)
+            assert process.stdin is not None
+            process.stdin.close()  # lets it go
 
         with turns(folder).taken(True, (), waiting):
             assert process.wait(30) == 0
@@ -419,31 +414,22 @@ def test_what_schedulers_give_is_kept(root: Path, inherited: str | None, tokens:
     assert [gpu.uuid for gpu in found] == uuids
 
 
-def test_shards_have_gpus_of_their_own_and_keep_them(root: Path, host: HostLock) -> None:
-    with ExitStack() as stack:
-        shards = [stack.enter_context(HostSlots(host, 0, visible_gpus(root, None))) for _ in range(3)]
-        for _ in range(2):
-            with ExitStack() as at_once:
-                places = [at_once.enter_context(shard.taken([blank("cuda")])) for shard in shards]
-                assert [place.environment for place in places] == [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in UUIDS]
-                assert all(place.others == [] for place in places)  # notes of one and the same sweep process
-
-
 def test_what_measures_nothing_takes_any_that_is_free(root: Path, host: HostLock) -> None:
     with HostSlots(host, 0, visible_gpus(root, None)) as places, ExitStack() as at_once:
         taken = [at_once.enter_context(places.taken([blank("cuda", "quality")])) for _ in UUIDS]
         assert [place.gpu.uuid for place in taken if place.gpu] == list(UUIDS)
 
 
-def test_what_a_gpus_fork_server_imports_for_is_where_its_trials_run(root: Path, host: HostLock) -> None:
+def test_shards_have_gpus_of_their_own_for_which_their_fork_servers_import(root: Path, host: HostLock) -> None:
     with ExitStack() as stack:
         shards = [stack.enter_context(HostSlots(host, 0, visible_gpus(root, None))) for _ in UUIDS]
         asked = [shard.environment_on(["cuda", "cuda"]) for shard in shards]
         assert asked == [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in UUIDS]
-        for shard, environment in zip(shards, asked, strict=True):
-            for pass_name in ("timing", "quality"):
-                with shard.taken([blank("cuda", pass_name)]) as place:
-                    assert place.environment == environment
+        for pass_name in ("timing", "timing", "quality"):
+            with ExitStack() as at_once:
+                places = [at_once.enter_context(shard.taken([blank("cuda", pass_name)])) for shard in shards]
+                assert [place.environment for place in places] == asked
+                assert all(place.others == [] for place in places)  # notes of one and the same sweep process
         assert shards[0].environment_on(["cuda:1"]) == shards[0].environment_on(["cuda", "cpu"]) == {}
 
 

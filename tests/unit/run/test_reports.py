@@ -212,11 +212,6 @@ def data_of(page: str, id: str) -> dict[str, Any]:
     return found
 
 
-def lines(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_report_leads_to_files_that_are_there(tmp_path: Path) -> None:
     folder = observed_by(tmp_path, *SEEN)
     left = folder.path / "artifacts" / "ca"
@@ -287,7 +282,8 @@ def test_every_analysis_is_written_and_can_be_chosen(tmp_path: Path) -> None:
     seen(folder, "analysis", lenet5(1))
     page = page_of(folder)
     assert names(folder, "layers/*") == [f"layers/{name}" for name in ("ca.csv", "ca.html", "cb.csv", "cb.html")]
-    assert sum(int(row["macs"]) for row in lines(folder.path / "layers" / "cb.csv")) == 8 * 416_520
+    rows = csv.DictReader((folder.path / "layers" / "cb.csv").read_text(encoding="utf-8").splitlines())
+    assert sum(int(row["macs"]) for row in rows) == 8 * 416_520
     assert "model=b</h1>" in (folder.path / "layers" / "cb.html").read_text(encoding="utf-8")
     assert [item["label"] for item in data_of(page, "layers-data")["tables"]] == ["model=a", "model=b"]
 

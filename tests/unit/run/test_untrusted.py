@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,9 @@ def folder(tmp_path: Path) -> Folder:
     return sweep_folder(tmp_path / "outputs" / "test" / "2026-11-22_10-00-00Z", fake_plan({"a": {}}))
 
 
-def tracked(folder: Folder, complete: bool = True, **config: Any) -> None:
+def tracked(folder: Folder, **config: Any) -> None:
     config = {"_target_": MLFLOW, "uri": None, **config}
-    write_json(folder.tracking, {"config": config, "complete": complete, "sent": None})
+    write_json(folder.tracking, {"config": config, "complete": True, "sent": None})
 
 
 def change_plan(folder: Folder, change: Callable[[Json], object]) -> None:
@@ -288,40 +289,31 @@ CONNECTS = {("ray", "collect"), ("http", "collect"), ("http", "sync"), ("http", 
 LOGIN = "CANARY"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Listener:
-    """A port on which everything that connects is noted, with what it says first."""
+    """A port, and what everything that connects to it says first."""
 
-    socket: socket.socket
-    heard: list[bytes] = field(default_factory=list)
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.socket.getsockname()[1]}"
-
-    def serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self.socket.accept()
-            except OSError:
-                return
-            with connection:
-                connection.settimeout(1)
-                try:
-                    self.heard.append(connection.recv(1 << 16))
-                    connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                except OSError:
-                    self.heard.append(b"")
+    address: str
+    heard: list[bytes]
 
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        found = Listener(server)
-        thread = threading.Thread(target=found.serve, daemon=True)
+    heard: list[bytes] = []
+
+    class Noting(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            heard.append(b"")
+            self.request.settimeout(1)
+            with suppress(OSError):
+                heard[-1] = self.request.recv(1 << 16)
+                self.request.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Noting) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
-        yield found
-        server.shutdown(socket.SHUT_RDWR)
+        yield Listener(f"127.0.0.1:{server.server_address[1]}", heard)
+        server.shutdown()
         thread.join()
 
 
