@@ -49,7 +49,7 @@ INFOS = {
         MetricInfo("layers/slowest_self_s", "s", "lower", "Seconds of the slowest layer."),
     )
 }
-STEP, RATE = "latency/iteration", "throughput/samples_per_s"
+NAME, STEP, RATE = "latency/forward", "latency/iteration", "throughput/samples_per_s"
 TIGHT = (1.0, 1.001, 0.999, 1.0005, 0.9995)
 
 Point = Mapping[str, Any]
@@ -156,6 +156,53 @@ def fulfilling(*backends: str) -> Comparison:
     return dataclasses.replace(found, rows=tuple(rows))
 
 
+def with_last(of: Comparison, **changes: Any) -> Comparison:
+    """With changes of its last row."""
+    return dataclasses.replace(of, rows=(*of.rows[:-1], dataclasses.replace(of.rows[-1], **changes)))
+
+
+CROSSING = swept(
+    [({"backend": "torch"}, timed(1.0)), ({"backend": "jax"}, timed(1.2, spread=(1.0, 1.4, 0.7, 1.2, 0.8)))],
+    {"backend": "torch"},
+)
+DECIDED = dataclasses.replace(CROSSING, protocol={"rounds": [20], "decide": ["baseline"]})
+
+
+def apart(**environments: dict[str, Any]) -> Comparison:
+    """The same in environments of their own."""
+    rows = [dataclasses.replace(r, environment=environments[r.combination_id], cells={}) for r in CROSSING.rows]
+    measured = {}
+    for row in CROSSING.rows:
+        measured[row.combination_id] = {name: cell.measurement for name, cell in row.cells.items()}
+    return dataclasses.replace(CROSSING, rows=compare_rows(rows, measured, 0.05))
+
+
+NAN = (Warning("outputs_nan", "the outputs of 1 sample have NaN, and count as wrong", "check the model"),)
+
+
+def of_outputs() -> Comparison:
+    """Three pairs, of which the outputs of one differ, and those of another are NaN."""
+    sides = []
+    for size, difference in ((1, 1e-6), (8, 6.0), (64, 1e-6)):
+        for backend, seconds, own in (("torch", 2.0, 0), ("ort", 1.0, difference)):
+            agreement = measured("quality/agreement", own, **{"largest output": 10.0})
+            sides.append(({"backend": backend, "batch_size": size}, [timed(seconds), agreement]))
+    return with_last(swept(sides, {"backend": "torch"}), warnings=NAN)
+
+
+def without_baseline(*rows: Row) -> Comparison:
+    alone = tuple(dataclasses.replace(row, baseline_id=None, baseline_status=None) for row in rows)
+    return dataclasses.replace(of_outputs(), baseline={}, rows=alone)
+
+
+FRONT = with_last(
+    build(
+        [{"width": 1}, {"width": 2}],
+        {STEP: ("s", "lower"), "params/total": ("params", "lower")},
+        [{STEP: 2, "params/total": 5}, {STEP: 1, "params/total": 4}],
+    ),
+    warnings=NAN,
+)
 MIXED = in_rounds(
     *(("torch", n, 1.0, 5) for n in (1, 2, 3, 4)),
     *(("jax", 1, 3.0, 5), ("jax", 2, 3.0, 1), ("jax", 3, 3.0, 1), ("jax", 4, 0.5, 2)),
@@ -165,10 +212,7 @@ THREE_SIDES = in_rounds(
     *(("jax", n, 2.0, 5) for n in (1, 2)),
     *(("ort", n, 0.5, 1) for n in (1, 2)),
 )
-MODES = swept(
-    [({"mode": "inference"}, timed(1e-3)), ({"mode": "training"}, timed(4e-3, name=STEP))],
-    {},
-)
+MODES = swept([({"mode": "inference"}, timed(1e-3)), ({"mode": "training"}, timed(4e-3, name=STEP))], {})
 STEPS = swept(
     [({"backend": b, "mode": "training"}, timed(t, name=STEP)) for b, t in (("torch", 1.0), ("jax", 3.0))],
     {"backend": "torch"},
@@ -254,11 +298,31 @@ CASES: dict[str, Comparison] = {
     "the slowest layers": of_layers("lenet5", "mlp"),
     "a condition": fulfilling("jax"),
     "a condition that nothing fulfils": fulfilling(),
+    "an interval that is too wide": CROSSING,
+    "two hosts": apart(torch={"host": "torch"}, jax={"host": "jax"}),
+    "other processors": apart(torch={"processors available": 1}, jax={"processors available": 2}),
+    "a noisy row": with_last(CROSSING, warnings=(Warning("spread_high", "IQR is 31 %", "wait"),)),
+    "more rounds would settle it": DECIDED,
+    "more rounds would not settle it": with_last(
+        DECIDED,
+        cells={NAME: dataclasses.replace(DECIDED.rows[1].cells[NAME], rounds_needed=None)},
+    ),
+    "outputs that are NaN or wrong": of_outputs(),
+    "outputs that are NaN, and no baseline": without_baseline(of_outputs().rows[0], of_outputs().rows[-1]),
+    "a search that found NaN": dataclasses.replace(FRONT, search=SearchSummary((SearchGoal(STEP, "minimize"),), 2, 2)),
+    "a batch size whose outputs are NaN": with_last(night(RATE, 1000, 3000, unit="samples/s"), warnings=NAN),
 }
 
 
 def test_comparisons_in_words(golden: Callable[[str, str], None]) -> None:
     golden("answers.txt", "".join(f"{name}:\n  {told(answer(case))}\n" for name, case in CASES.items()))
+
+
+def test_outputs_that_are_nan_or_wrong_are_never_the_best() -> None:
+    rows = of_outputs().rows
+    some = dataclasses.replace(of_outputs(), rows=(rows[0], rows[3], rows[-1]))
+    assert some.best(NAME) is some.rows[0]
+    assert [row.on_front for row in with_selection(FRONT, [STEP, "params/total"]).rows] == [True, False]
 
 
 def told(found: Answer) -> str:
@@ -273,42 +337,6 @@ def told(found: Answer) -> str:
 def plain(text: str) -> str:
     """Markdown or wrapped text on one line, without marks."""
     return html.unescape(" ".join(text.replace("**", "").replace("\\", "").split()))
-
-
-def test_a_comparison_of_two_sweeps_begins_with_the_answer() -> None:
-    found = set_against(of_backends({"torch": [1.3, 1]}), before(of_backends({"torch": [1, 1]})), "nightly")
-    changes = changes_of(found, found.metrics)
-    out = io.StringIO()
-    print_changes(changes, "last compared with nightly", console(file=out, width=60))
-    words = "Since 20 November: batch_size=1 is 1.3× slower. 2 of 2 combinations measured. Confidence: high."
-    assert plain(out.getvalue()).startswith(f"{words} last compared with nightly")
-    text = plain(markdown_of_changes(changes, "last compared with nightly"))
-    assert text.startswith(f"{words} last compared with nightly: 1 worse, 1 same.")
-    for failing, first in (
-        (["worse"], "FAILED (exit 3): latency grew 30% in batch_size=1."),
-        (["missing"], "PASSED: no change missing."),
-    ):
-        out = io.StringIO()
-        print_changes(changes, "", console(file=out, width=100), failing)
-        assert out.getvalue().startswith(f"{first}\n")
-        assert markdown_of_changes(changes, "", failing).startswith(f"### {first}\n")
-
-
-def test_one_change_of_all_combinations_is_one_line() -> None:
-    for counts, told in (((61_716, 61_706), "0.016%"), ((61_706_124, 61_706_123), "less than 0.001%")):
-        now, then = (night("params/total", *[count] * 2, better="lower", unit="params") for count in counts)
-        changes = changes_of(set_against(now, before(then), "nightly"), now.metrics)
-        assert gate_text(changes, ["worse"]) == f"FAILED (exit 3): parameters grew {told} in both combinations."
-        assert f"at most {told} (" in str(changes.answer)
-    now, then = (night("params/total", *[count] * 4, better="lower", unit="params") for count in (300, 200))
-    changes = changes_of(set_against(now, before(then), "nightly"), now.metrics)
-    assert len(changes.changes) == 4
-    out = io.StringIO()
-    print_changes(changes, "", console(file=out, width=100))
-    lines = [line for line in out.getvalue().splitlines() if "200 → 300" in line]
-    assert [line.split("  ")[0] for line in lines] == ["4 combinations"]
-    assert gate_text(changes, ["worse"]) == "FAILED (exit 3): parameters grew 50% in all 4 combinations."
-    assert markdown_of_changes(changes, "").count("200 → 300") == 1
 
 
 def test_a_gate_that_fails_says_why_in_one_line() -> None:
@@ -341,36 +369,6 @@ def test_a_gate_that_fails_says_why_in_one_line() -> None:
         assert gate_text(changes, ["worse", "missing"]) == f"FAILED (exit 3): {reason}."
     hostile = Changes(answer(sample()), (), (change("worse", "<b>@all|", "x", 1.1),), {"same": 0}, 3, ())
     assert "<b>" not in markdown_of_changes(hostile, "", ["worse"])
-
-
-def test_the_reasons_for_a_low_confidence() -> None:
-    wide = (1.0, 1.4, 0.7, 1.2, 0.8)
-    values = [({"backend": "torch"}, timed(1.0)), ({"backend": "jax"}, timed(1.2, spread=wide))]
-    crossing = swept(values, {"backend": "torch"})
-    found = answer(crossing)
-    assert (found.confidence, found.reasons) == ("low", ("interval too wide",))
-    assert found.advice == "Run again with protocol=decide."
-    measured = {point["backend"]: {seen.name: seen} for point, seen in values}
-
-    def apart(**environments: dict[str, Any]) -> Answer:
-        rows = [dataclasses.replace(r, environment=environments[r.combination_id], cells={}) for r in crossing.rows]
-        return answer(dataclasses.replace(crossing, rows=compare_rows(rows, measured, 0.05)))
-
-    hosts = told(apart(torch={"host": "torch"}, jax={"host": "jax"}))
-    assert hosts.endswith("Confidence: low (1 measured in another environment). Measure both on one host.")
-    fewer = apart(torch={"processors available": 1}, jax={"processors available": 2})
-    assert fewer.advice == "Measure both with the same processors available."
-    noise = (Warning("spread_high", "IQR is 31 %", "wait"),)
-    noisy = dataclasses.replace(crossing, rows=tuple(dataclasses.replace(row, warnings=noise) for row in crossing.rows))
-    assert answer(noisy).reasons[-1] == "2 noisy rows"
-    assert answer(noisy).advice == "Quiet the machine first. Run again with protocol=decide."
-    decided = dataclasses.replace(crossing, protocol={"rounds": [20], "decide": ["baseline"]})
-    needed = [row.cells["latency/forward"].rounds_needed for row in crossing.rows][1]
-    assert answer(decided).advice == f"Run again with protocol.rounds={needed}."
-    cells = {"latency/forward": dataclasses.replace(crossing.rows[1].cells["latency/forward"], rounds_needed=None)}
-    rows = (crossing.rows[0], dataclasses.replace(crossing.rows[1], cells=cells))
-    hopeless = dataclasses.replace(decided, rows=rows)
-    assert answer(hopeless).advice == "At this noise level more rounds would not help: quiet the machine first."
 
 
 def test_a_further_metric_that_is_not_comparable_is_told() -> None:
@@ -411,40 +409,6 @@ def test_the_first_lines_name_what_failed_and_repeat_the_best_row() -> None:
     shown = plain(" ".join(terminal(within, 80).splitlines()[:12]))
     assert shown.startswith("Best throughput with latency < 4 ms: ort, batch_size 8 – 2.83 k/s")
     assert "Repeat one row: sweeprof row=4 " in shown
-
-
-def test_outputs_that_are_nan_or_wrong_are_no_case() -> None:
-    sides = []
-    for size, difference in ((1, 1e-6), (8, 6.0), (64, 1e-6)):
-        for backend, seconds, own in (("torch", 2.0, 0), ("ort", 1.0, difference)):
-            detail: dict[str, Any] = {"largest output": 10.0}
-            agreement = measured("quality/agreement", own, **detail)
-            sides.append(({"backend": backend, "batch_size": size}, [timed(seconds), agreement]))
-    found = swept(sides, {"backend": "torch"})
-    nan = (Warning("outputs_nan", "the outputs of 1 sample have NaN, and count as wrong", "check the model"),)
-    rows = (*found.rows[:-1], dataclasses.replace(found.rows[-1], warnings=nan))
-    finding = answer(dataclasses.replace(found, rows=rows)).finding
-    assert finding == "ort is 2.0× faster than torch in 1 of 3 cases; 2 without a result."
-    wrong = dataclasses.replace(found, rows=(rows[0], rows[3], rows[-1]))
-    assert wrong.best("latency/forward") is wrong.rows[0]
-    alone = dataclasses.replace(rows[-1], baseline_id=None, baseline_status=None)
-    right = dataclasses.replace(rows[0], baseline_id=None, baseline_status=None)
-    without = dataclasses.replace(found, baseline={}, rows=(right, alone))
-    assert answer(without).finding == "The latency of torch, batch_size 1 is 2.00 s."
-    made = build(
-        [{"width": 1}, {"width": 2}],
-        {STEP: ("s", "lower"), "params/total": ("params", "lower")},
-        [{STEP: 2, "params/total": 5}, {STEP: 1, "params/total": 4}],
-    )
-    made = dataclasses.replace(made, rows=(made.rows[0], dataclasses.replace(made.rows[1], warnings=nan)))
-    searched = dataclasses.replace(made, search=SearchSummary((SearchGoal(STEP, "minimize"),), 2, 2))
-    assert answer(searched).finding.startswith("Best training step: width 1 – ")
-    assert [row.on_front for row in with_selection(made, [STEP, "params/total"]).rows] == [True, False]
-    sizes = build(
-        [{"batch_size": 1}, {"batch_size": 64}], {RATE: ("samples/s", "higher")}, [{RATE: 1000}, {RATE: 3000}]
-    )
-    sizes = dataclasses.replace(sizes, rows=(sizes.rows[0], dataclasses.replace(sizes.rows[1], warnings=nan)))
-    assert answer(sizes).finding == "Highest throughput: 1.00 k/s at batch_size 1."
 
 
 # The answers of sweeps drawn by chance, checked from the table by code that shares nothing with it
@@ -574,16 +538,20 @@ def two_sided(seed: int, **fields: Any) -> Comparison:
 
 # What is told of two sweeps
 
-
 ACCURACY, PARAMS, PEAK = "quality/accuracy", "params/total", "memory/rss_peak_bytes"
 ONE_INFOS: dict[str, tuple[str, Better]] = {ACCURACY: ("ratio", "higher"), PARAMS: ("", "lower"), PEAK: ("B", "lower")}
 
 
-def swept_night(
-    values: dict[str, Number], threshold: float | None = 0.05, status: Status = "ok", test_data: str | None = None
+def of_one(
+    values: dict[str, Number],
+    threshold: float | None = 0.05,
+    status: Status = "ok",
+    test_data: str | None = None,
+    thresholds: Mapping[str, float] | None = None,
 ) -> Comparison:
     """A sweep of one combination; a peak is measured once."""
-    made = build([{"model": "a"}], {name: ONE_INFOS[name] for name in values}, [values], threshold=threshold)
+    metrics = {name: ONE_INFOS[name] for name in values}
+    made = build([{"model": "a"}], metrics, [values], threshold=threshold, thresholds=thresholds or {})
     cells = dict(made.rows[0].cells)
     if PEAK in cells:
         once = dataclasses.replace(cells[PEAK].measurement, estimator="high-water mark")
@@ -592,82 +560,71 @@ def swept_night(
     return dataclasses.replace(made, rows=(row,))
 
 
-def changed(now: Comparison, before: Comparison) -> Changes:
-    compared = set_against(now, before, "last")
-    return changes_of(compared, compared.metrics)
+def of_peak(peak: int, threshold: float | None = 0.05) -> Comparison:
+    return of_one({PEAK: peak}, threshold)
 
 
-def kinds(changes: Changes) -> dict[str, str]:
-    return {change.metric: change.kind for change in changes.changes}
+def of_data(accuracy: float, params: int, test_data: str | None) -> Comparison:
+    return of_one({ACCURACY: accuracy, PARAMS: params}, test_data=test_data)
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "kind"),
-    [("ok", "oom", ["worse"]), ("oom", "ok", ["better"]), ("failed", "oom", ["unclear"]), ("failed", "failed", [])],
-)
-def test_only_what_was_measured_gets_worse(before: Status, now: Status, kind: list[str]) -> None:
-    old, new = (swept_night({PEAK: 100}, None, status) for status in (before, now))
-    assert [change.kind for change in changed(new, old).changes] == kind
+def of_counts(*counts: int) -> Comparison:
+    return night("params/total", *counts, better="lower", unit="params")
 
 
-@pytest.mark.parametrize(
-    ("peak", "threshold", "told"),
-    [
-        (100, None, {}),
-        (104, 0.05, {}),
-        (96, 0.05, {}),
-        (104, None, {PEAK: "unclear"}),
-        (110, 0.05, {PEAK: "unclear"}),
-        (90, 0.05, {PEAK: "unclear"}),
-    ],
-)
-def test_what_is_measured_once_is_told_only_where_it_differs(
-    peak: int, threshold: float | None, told: dict[str, str]
-) -> None:
-    assert kinds(changed(swept_night({PEAK: peak}, threshold), swept_night({PEAK: 100}, None))) == told
-    assert kinds(changed(swept_night({PEAK: 0}, threshold), swept_night({PEAK: 0}, None))) == {}
+def lost(reason: str) -> Comparison:
+    """A sweep whose accuracy has no value for this reason."""
+    made = of_one({ACCURACY: 1})
+    cell = made.rows[0].cells[ACCURACY]
+    cells = {
+        ACCURACY: dataclasses.replace(
+            cell, measurement=dataclasses.replace(cell.measurement, value=None, reason=reason)
+        )
+    }
+    return dataclasses.replace(made, rows=(dataclasses.replace(made.rows[0], cells=cells),))
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "thresholds", "told"),
-    [
-        (0.979, {}, {ACCURACY: "worse", PEAK: "unclear"}),
-        (0.979, {ACCURACY: 0.01, PEAK: 0.6}, {}),
-        (0.94, {ACCURACY: 0.01, PEAK: 0.2}, {ACCURACY: "worse", PEAK: "worse"}),
-    ],
-)
-def test_a_threshold_of_its_own_is_a_tolerance_of_accuracy_and_of_a_peak(
-    accuracy: float, thresholds: dict[str, float], told: dict[str, str]
-) -> None:
-    now = dataclasses.replace(swept_night({ACCURACY: accuracy, PEAK: 150}), thresholds=thresholds)
-    assert kinds(changed(now, swept_night({ACCURACY: 0.98, PEAK: 100}))) == told
+BOTH: dict[str, Number] = {ACCURACY: 0.98, PEAK: 100}
+CHANGED: dict[str, tuple[Comparison, Comparison]] = {
+    "one of two is slower": (of_backends({"torch": [1, 1]}), of_backends({"torch": [1.3, 1]})),
+    "a few more in both": (of_counts(61_706, 61_706), of_counts(61_716, 61_716)),
+    "one of millions more in both": (of_counts(61_706_123, 61_706_123), of_counts(61_706_124, 61_706_124)),
+    "half as many again in all four": (of_counts(200, 200, 200, 200), of_counts(300, 300, 300, 300)),
+    "it runs out of memory": (of_peak(100), of_one({PEAK: 100}, status="oom")),
+    "it runs out of memory no longer": (of_one({PEAK: 100}, status="oom"), of_peak(100)),
+    "it fails otherwise": (of_one({PEAK: 100}, status="failed"), of_one({PEAK: 100}, status="oom")),
+    "it fails again": (of_one({PEAK: 100}, status="failed"), of_one({PEAK: 100}, status="failed")),
+    "a peak, measured once, that is the same": (of_peak(100), of_peak(100, None)),
+    "a peak of zero": (of_peak(0), of_peak(0)),
+    "a peak within the threshold": (of_peak(100), of_peak(104)),
+    "a lower peak within the threshold": (of_peak(100), of_peak(96)),
+    "a peak without a threshold": (of_peak(100), of_peak(104, None)),
+    "a peak beyond the threshold": (of_peak(100), of_peak(110)),
+    "a lower peak beyond the threshold": (of_peak(100), of_peak(90)),
+    "accuracy and a peak": (of_one(BOTH), of_one({ACCURACY: 0.979, PEAK: 150})),
+    "both within thresholds of their own": (
+        of_one(BOTH),
+        of_one({ACCURACY: 0.979, PEAK: 150}, thresholds={ACCURACY: 0.01, PEAK: 0.6}),
+    ),
+    "both beyond thresholds of their own": (
+        of_one(BOTH),
+        of_one({ACCURACY: 0.94, PEAK: 150}, thresholds={ACCURACY: 0.01, PEAK: 0.2}),
+    ),
+    "other test data": (of_data(1, 1, "360 samples with targets aa"), of_data(0.5, 2, "400 samples with targets bb")),
+    "the same test data": (of_data(1, 1, "360 samples"), of_data(0.5, 2, "360 samples")),
+    "test data that were not noted before": (of_data(1, 1, None), of_data(0.5, 2, "360 samples")),
+    "test data that are not noted": (of_data(1, 1, "360 samples"), of_data(0.5, 2, None)),
+    "a value that is lost": (of_one({ACCURACY: 1}), lost("ValueError: no")),
+    "a value that was not asked for": (of_one({ACCURACY: 1}), lost(NO_BASELINE)),
+}
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "kind"),
-    [
-        ("360 samples with targets aa", "400 samples with targets bb", "not_comparable"),
-        ("360 samples", "360 samples", "worse"),
-        (None, "360 samples", "worse"),
-        ("360 samples", None, "worse"),
-    ],
-)
-def test_quality_on_other_test_data_is_not_comparable(before: str | None, now: str | None, kind: str) -> None:
-    old, new = (
-        swept_night({ACCURACY: 1, PARAMS: 1}, test_data=before),
-        swept_night({ACCURACY: 0.5, PARAMS: 2}, test_data=now),
-    )
-    changes, differ = changed(new, old), kind == "not_comparable"
-    assert kinds(changes) == {PARAMS: "worse", ACCURACY: kind}
-    assert ("(different test data)" in str(changes.answer)) == differ
-    assert (f"test data: {before} → {now}" in changes.lines) == differ
-    assert any("test data" in line for line in changes.lines) == differ
-
-
-@pytest.mark.parametrize(("reason", "kind"), [("ValueError: no", "worse"), (NO_BASELINE, "not_comparable")])
-def test_a_value_that_is_lost_is_worse_unless_the_sweep_was_asked_for_less(reason: str, kind: str) -> None:
-    old, new = swept_night({ACCURACY: 1}), swept_night({ACCURACY: 1})
-    cell = new.rows[0].cells[ACCURACY]
-    lost = dataclasses.replace(cell, measurement=dataclasses.replace(cell.measurement, value=None, reason=reason))
-    new = dataclasses.replace(new, rows=(dataclasses.replace(new.rows[0], cells={ACCURACY: lost}),))
-    assert kinds(changed(new, old)) == {ACCURACY: kind}
+def test_what_has_changed_since_another_sweep(golden: Callable[[str, str], None]) -> None:
+    texts = []
+    for name, (then, now) in CHANGED.items():
+        compared = set_against(now, before(then), "last")
+        changes, title, failing = changes_of(compared, compared.metrics), "compared with last", ["worse", "missing"]
+        out = io.StringIO()
+        print_changes(changes, title, console(file=out, width=100), failing)
+        texts.append(f"==== {name}\n{out.getvalue()}---- Markdown\n{markdown_of_changes(changes, title, failing)}")
+    golden("changes.txt", "\n".join(texts))
