@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
 from sweeprof.plan.comparing import QUALITY, compares_outputs, metrics_of_precisions
-from sweeprof.plan.plan import ComparisonSettings, Plan
+from sweeprof.plan.plan import Combination, ComparisonSettings, Plan
 from sweeprof.report import terminal
 from sweeprof.report.explore import page_data
 from sweeprof.report.summary import environment_items, sections
@@ -66,73 +66,35 @@ def test_of_some_combinations_only_their_records_are_read(tmp_path: Path) -> Non
     assert some.varying_axes() == whole.varying_axes()
 
 
-def test_nothing_measured(tmp_path: Path) -> None:
-    found = compared(tmp_path, fake_plan({"a": {}, "b": {}}), [], missing="interrupted before it was measured")
-    assert compared(tmp_path, fake_plan({}), []).rows == ()
-    assert len(found.rows) == 2
-    for row in found.rows:
-        assert (row.status, row.reason) == ("skipped", "timing: interrupted before it was measured")
-        assert set(row.cells) == {"compute/macs", "latency/forward"}
-        assert {cell.measurement.value for cell in row.cells.values()} == {None}
-        reasons = [str(cell.measurement.reason) for cell in row.cells.values()]
-        assert all("skipped: interrupted before it was measured" in reason for reason in reasons)
-
-
-LEFT: dict[str, tuple[list[Record], int, Status, str | None, dict[str, float | str]]] = {
-    "a missing record": (
-        [analysis("ca")],
-        1,
-        "skipped",
-        "timing: its shard ended before it was measured",
-        {"compute/macs": 100},
-    ),
-    "a missing round": (
-        [analysis("ca"), timing("ca", 0.5, 0), timing("ca", 0.5, 2)],
-        3,
-        "skipped",
-        "2 of 3 rounds measured; timing: its shard ended before it was measured",
-        {"compute/macs": 100, "latency/forward": 0.5},
-    ),
-    "several that failed, of which the gravest is told": (
-        [analysis("ca", "failed", "no luck"), timing("ca", 0, status="crashed", reason="killed")],
-        1,
-        "crashed",
-        "timing: killed",
-        {"latency/forward": "timing: crashed: killed"},
-    ),
-    "one capability that the backend lacks": (
-        [analysis("ca", "unsupported", "it cannot count layers"), timing("ca", 0.5)],
-        1,
-        "ok",
-        None,
-        {"compute/macs": "analysis: unsupported: it cannot count layers", "latency/forward": 0.5},
-    ),
-    "all passes unsupported": (
-        [analysis("ca", "unsupported", "no"), timing("ca", 0, status="unsupported", reason="no")],
-        1,
-        "unsupported",
-        "no",
-        {},
-    ),
+LEFT: dict[str, list[Record]] = {
+    "nothing": [],
+    "a missing record": [analysis("ca")],
+    "a missing round": [analysis("ca"), timing("ca", 0.5, 0), timing("ca", 0.5, 2)],
+    "several that failed, of which the gravest is told": [
+        analysis("ca", "failed", "no luck"),
+        timing("ca", 0, status="crashed", reason="killed"),
+    ],
+    "a pass that failed, which hides no times": [analysis("ca", "crashed", "killed"), timing("ca", 1.0)],
+    "one capability that the backend lacks": [
+        analysis("ca", "unsupported", "it cannot count layers"),
+        timing("ca", 0.5),
+    ],
+    "all passes unsupported": [analysis("ca", "unsupported", "no"), timing("ca", 0, status="unsupported", reason="no")],
 }
 
 
-@pytest.mark.parametrize(("records", "rounds", "status", "reason", "values"), LEFT.values(), ids=LEFT)
-def test_what_is_missing_is_the_reason_and_the_rest_is_kept(
-    tmp_path: Path,
-    records: list[Record],
-    rounds: int,
-    status: Status,
-    reason: str | None,
-    values: dict[str, float | str],
-) -> None:
-    (row,) = compared(tmp_path, fake_plan({"a": {}}, rounds=rounds), records).rows
-    assert (row.status, row.reason) == (status, reason)
-    for name, expected in values.items():
-        measured = row.cells[name].measurement
-        assert expected in (measured.value, measured.reason)
-    written = {path.name for path in (tmp_path / "records").rglob("*.json")}
-    assert written == {record.file_name.rpartition("/")[2] for record in records}  # what is missing is not written
+def test_what_is_missing_is_the_reason_and_the_rest_is_kept(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    assert compared(tmp_path / "empty", fake_plan({}), []).rows == ()
+    lines = []
+    for name, records in LEFT.items():
+        rounds = 1 + max((record.round for record in records), default=0)
+        (row,) = compared(tmp_path / name, fake_plan({"a": {}}, rounds=rounds), records).rows
+        lines.append(f"{name}: {row.status}{', incomplete' * row.is_incomplete}: {row.reason}")
+        for metric, cell in row.cells.items():
+            lines.append(f"  {metric}: {cell.measurement.value}, {cell.measurement.reason}")
+        written = {path.name for path in (tmp_path / name / "records").rglob("*.json")}
+        assert written == {record.file_name.rpartition("/")[2] for record in records}  # what is missing is not written
+    golden("missing.txt", "\n".join([*lines, ""]))
 
 
 def interrupted_sweep(path: Path) -> tuple[Folder, Comparison]:
@@ -190,14 +152,6 @@ def test_rankings_of_an_interrupted_sweep_say_what_they_leave_out(tmp_path: Path
     assert rows["cm1-1"]["incomplete"] == "2 of 3 rounds"
     assert "incomplete" not in rows["cm0-1"]
     assert "incomplete" not in rows["cm5-8"]
-
-
-def test_a_pass_that_failed_hides_no_times(tmp_path: Path) -> None:
-    records = [analysis("ca", "crashed", "killed"), timing("ca", 1.0)]
-    found = compared(tmp_path, fake_plan({"a": {}}), records)
-    assert (found.rows[0].status, found.rows[0].reason) == ("crashed", "1 of 1 rounds measured; analysis: killed")
-    assert "1 of 1 rounds, incomplete" in terminal.text(found)
-    assert "1.00 s" in terminal.text(found)
 
 
 def test_a_combination_known_to_be_unsupported(tmp_path: Path) -> None:
@@ -350,48 +304,20 @@ def test_one_model_on_two_frameworks_is_expected_to_agree(own: Any, base: Any, t
     assert tolerance_of(own, base, 0.01) == tolerance
 
 
-def on_two_frameworks(plan: Plan) -> Plan:
-    """The plan's two combinations, of one model, the second on a framework of its own."""
-    first, second = plan.combinations
-    other = {**first.config, "backend": {**first.config["backend"], "framework": "another"}}
-    return replace(
-        plan, combinations=(first, replace(second, config=other)), compare=ComparisonSettings(tolerance=0.01)
-    )
+def on(combination: Combination, **fields: str) -> Combination:
+    """The same combination with other fields of its backend."""
+    return replace(combination, config={**combination.config, "backend": {**combination.config["backend"], **fields}})
 
 
-def apart_by(path: Path, apart: float, rounds: int = 1) -> Comparison:
-    metrics = ["latency/forward", OUTPUT_DIFFERENCE]
-    plan = on_two_frameworks(fake_plan({"a": {}, "b": {}}, ["timing", "quality"], metrics=metrics, rounds=rounds))
-    folder = sweep_folder(path, plan)
-    for id, seconds, outputs in (("ca", 0.5, BASE), ("cb", 1.0, BASE + np.float32(apart))):
-        timing(id, seconds).write(folder.records)
-        quality(outputs, id).write(folder.records)
-    return comparison_of(folder)
-
-
-def test_a_row_whose_outputs_differ_failed_and_is_compared_with_nothing(tmp_path: Path) -> None:
-    agreeing, differing = (apart_by(tmp_path / name, apart).rows[1] for name, apart in (("a", 1e-4), ("b", 0.5)))
-    assert (agreeing.status, agreeing.cells["latency/forward"].ratio) == ("ok", 2.0)
-    assert (differing.status, differing.baseline_id) == ("failed", None)
-    assert str(differing.reason).startswith("outputs differ by up to 0.5")
-    cell = differing.cells["latency/forward"]
-    assert (cell.measurement.value, cell.ratio, cell.verdict) == (1.0, None, None)
-    assert differing.cells[OUTPUT_DIFFERENCE].measurement.value == pytest.approx(0.5)
-    incomplete = apart_by(tmp_path / "incomplete", 0.5, 2).rows[1]
-    assert (incomplete.status, incomplete.is_incomplete, incomplete.has_values) == ("failed", False, False)
-
-
-def four_rows(path: Path, baseline: dict[str, str], apart: dict[str, float]) -> dict[str, Row]:
+def four_rows(path: Path, baseline: dict[str, str], apart: dict[str, float], rounds: int = 1) -> dict[str, Row]:
     """The rows of two models on two frameworks, by their labels; their outputs are those of PyTorch, or as far ``apart``."""
     labels = ("teacher-torch", "teacher-onnx", "student-torch", "student-onnx")
-    plan = fake_plan(
-        {label: {} for label in labels}, ["timing", "quality"], metrics=["latency/forward", OUTPUT_DIFFERENCE]
-    )
+    metrics = ["latency/forward", OUTPUT_DIFFERENCE]
+    plan = fake_plan({label: {} for label in labels}, ["timing", "quality"], rounds=rounds, metrics=metrics)
     combinations = []
     for combination in plan.combinations:
         model, _, backend = combination.id.removeprefix("c").partition("-")
-        config = {**combination.config, "model": {"name": model}}
-        config["backend"] = {**config["backend"], "framework": backend}
+        config = {**on(combination, framework=backend).config, "model": {"name": model}}
         axes = {**combination.axes, "model": model, "backend": backend}
         combinations.append(replace(combination, config=config, axes=axes))
     axes = {**plan.axes, "model": ["teacher", "student"], "backend": ["torch", "onnx"]}
@@ -404,6 +330,20 @@ def four_rows(path: Path, baseline: dict[str, str], apart: dict[str, float]) -> 
         outputs = BASE * (2 if label.startswith("student") else 1) + np.float32(apart.get(label, 0))
         quality(outputs, f"c{label}").write(folder.records)
     return {row.combination_id.removeprefix("c"): row for row in comparison_of(folder).rows}
+
+
+def test_a_row_whose_outputs_differ_failed_and_is_compared_with_nothing(tmp_path: Path) -> None:
+    apart = {"teacher-onnx": 1e-4, "student-onnx": 0.5}
+    rows = four_rows(tmp_path / "complete", {"backend": "torch"}, apart)
+    agreeing, differing = rows["teacher-onnx"], rows["student-onnx"]
+    assert (agreeing.status, agreeing.cells["latency/forward"].ratio) == ("ok", 1.0)
+    assert (differing.status, differing.baseline_id) == ("failed", None)
+    assert str(differing.reason).startswith("outputs differ by up to 0.5")
+    cell = differing.cells["latency/forward"]
+    assert (cell.measurement.value, cell.ratio, cell.verdict) == (0.5, None, None)
+    assert differing.cells[OUTPUT_DIFFERENCE].measurement.value == pytest.approx(0.5)
+    incomplete = four_rows(tmp_path / "incomplete", {"backend": "torch"}, apart, rounds=2)["student-onnx"]
+    assert (incomplete.status, incomplete.is_incomplete, incomplete.has_values) == ("failed", False, False)
 
 
 @pytest.mark.parametrize(
@@ -436,21 +376,19 @@ TIMED, COUNTED, ASKED = (
 
 
 def test_a_sweep_that_times_frameworks_looks_at_their_outputs() -> None:
-    one = fake_plan({"a": {}, "b": {}})
-    two = on_two_frameworks(one)
-    assert compares_outputs(two.combinations, 0.01, TIMED)
-    assert not compares_outputs(one.combinations, 0.01, TIMED)
-    assert not compares_outputs(two.combinations, None, TIMED)
-    assert not compares_outputs(two.combinations, 0.01, COUNTED)
-    assert not compares_outputs(two.combinations, 0.01, ASKED)
-    unsupported = (two.combinations[0], replace(two.combinations[1], unsupported="no builder"))
-    assert not compares_outputs(unsupported, 0.01, TIMED)
+    first, second = fake_plan({"a": {}, "b": {}}).combinations
+    two = (first, on(second, framework="another"))
+    assert compares_outputs(two, 0.01, TIMED)
+    assert not compares_outputs((first, second), 0.01, TIMED)
+    assert not compares_outputs(two, None, TIMED)
+    assert not compares_outputs(two, 0.01, COUNTED)
+    assert not compares_outputs(two, 0.01, ASKED)
+    assert not compares_outputs((first, replace(two[1], unsupported="no builder")), 0.01, TIMED)
 
 
 def test_a_sweep_that_times_precisions_looks_at_outputs_and_quality() -> None:
-    plan = fake_plan({"a": {}, "b": {}})
-    first, second = plan.combinations
-    lower = replace(second, config={**second.config, "backend": {**second.config["backend"], "precision": "bf16"}})
+    first, second = fake_plan({"a": {}, "b": {}}).combinations
+    lower = on(second, precision="bf16")
     assert metrics_of_precisions([first, lower], TIMED) == [QUALITY, OUTPUT_DIFFERENCE]
     assert metrics_of_precisions([first, lower], ASKED) == [QUALITY]
     assert metrics_of_precisions([first, lower], COUNTED) == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -93,28 +94,30 @@ def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: 
     assert answer(comparison).counts == "10 of 10 chosen combinations measured."
 
 
-def test_the_best_of_those_that_qualify_is_also_that_of_the_goal(tmp_path: Path) -> None:
-    _, comparison = searched(tmp_path / "sweep", plan_of(4, conditions=("latency < 9 ms",), batches=(64,)))
-    assert answer(comparison).finding.startswith(
-        "Best measured throughput with latency < 9 ms: step 1 – 8.65 k/s (4 of 4 "
-    )
+def faulty(batch: int, step: int) -> dict[str, Any]:
+    return {"on_step": "raise"} if step > 1 else {}
 
 
-def test_the_answer_names_what_is_not_distinguishable(tmp_path: Path) -> None:
-    """With 64 samples, 1 and 2 ms are 7.4 and 8.4 ms; with 32, 1 ms is about as good as 2 ms with 64."""
-    _, comparison = searched(tmp_path / "sweep", plan_of(trials=8, batches=(32, 64), threshold=0.2))
-    finding = answer(comparison).finding
-    assert finding == (
-        "Best measured throughput: batch_size 64, step 1 – 8.65 k/s (8 of 8 combinations measured). "
-        "Not certain to be worse: batch_size 32, step 1; batch_size 64, step 2."
-    )
+SEARCHES = {
+    "the best of those that qualify is also that of the goal": plan_of(
+        4, conditions=("latency < 9 ms",), batches=(64,)
+    ),
+    # With 64 samples, 1 and 2 ms are 7.4 and 8.4 ms; with 32, 1 ms is about as good as 2 ms with 64.
+    "what is not distinguishable is named": plan_of(8, batches=(32, 64), threshold=0.2),
+    "nothing fulfils the condition": plan_of(3, conditions=("latency < 1 us",)),
+    "everything fails": plan_of(3, arguments=lambda batch, step: {"on_step": "raise"}),
+    "what failed is not counted as measured": plan_of(28, arguments=faulty),
+    "the goal has no value anywhere": plan_of(3, (SearchGoal(MEMORY, "minimize"),), metrics=(MEMORY,)),
+}
 
 
-def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
-    _, comparison = searched(tmp_path / "sweep", plan_of(trials=3, conditions=("latency < 1 us",)))
-    assert answer(comparison).finding == (
-        "The search found no combinations with latency < 1 us (3 of 28 combinations measured)."
-    )
+def test_the_answers_of_searches(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for name, plan in SEARCHES.items():
+        _, comparison = searched(tmp_path / name, plan)
+        finding = re.sub(r"fake\.py:\d+", "fake.py", answer(comparison).finding)
+        lines += [f"{name}:", f"  {finding}", f"  {answer(comparison).counts}"]
+    golden("searches.txt", "\n".join([*lines, ""]))
 
 
 @pytest.mark.parametrize(
@@ -128,28 +131,6 @@ def test_a_goal_that_is_exact_may_have_a_threshold_of_its_own(thresholds: dict[s
     finding = answer(dataclasses.replace(made, search=search)).finding
     assert finding.startswith("Best accuracy: width 16 – 0.9720 ")
     assert finding.endswith(told)
-
-
-def test_a_search_in_which_everything_fails_says_why(tmp_path: Path) -> None:
-    plan = plan_of(3, arguments=lambda batch, step: {"on_step": "raise"})
-    _, comparison = searched(tmp_path / "sweep", plan)
-    finding = answer(comparison).finding
-    assert finding.startswith("The search found no combinations that have a result (0 of 28 combinations measured). ")
-    assert "The reason: timing: ValueError: the fake model was told to raise" in finding
-
-
-def test_a_goal_that_has_no_value_anywhere(tmp_path: Path) -> None:
-    goals = (SearchGoal(MEMORY, "minimize"),)
-    _, comparison = searched(tmp_path / "sweep", plan_of(3, goals, metrics=(MEMORY,)))
-    said = "The search found no combinations with a value of added memory (3 of 28 combinations measured)."
-    assert answer(comparison).finding == said
-
-
-def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
-    plan = plan_of(28, arguments=lambda batch, step: {"on_step": "raise"} if step > 1 else {})
-    _, comparison = searched(tmp_path / "sweep", plan)
-    assert "(7 of 28 combinations measured)" in answer(comparison).finding
-    assert answer(comparison).counts == "7 of 28 chosen combinations measured; 21 failed."
 
 
 @pytest.mark.parametrize(
