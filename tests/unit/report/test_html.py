@@ -188,10 +188,6 @@ def place_of(data: dict[str, Any], metric: str) -> str:
     return str([info["name"] for info in data["metrics"]].index(metric))
 
 
-def measured(name: str, value: float, **fields: Any) -> Measurement:
-    return Measurement(name, "s", "lower", value, estimator="median", **fields)
-
-
 def test_a_row_is_its_axes_its_baseline_and_its_values() -> None:
     sample = comparison()
     data = page_data(sample)
@@ -220,7 +216,7 @@ def test_exact_values_are_not_rounded_and_measured_ones_are() -> None:
         points, {"params/total": ("params", "lower")}, [{"params/total": 61_706_123}, {"params/total": 61_706_124}]
     )
     assert [row["values"]["0"] for row in page_data(exact)["rows"]] == [[61706.123], [61706.124]]
-    timed = measured("latency/forward", 1.23456789e-3, interval=(1.2e-3, 1.3e-3))
+    timed = Measurement("latency/forward", "s", "lower", 1.23456789e-3, estimator="median", interval=(1.2e-3, 1.3e-3))
     rounded = page_data(with_cells(comparison(), "latency/forward", measurement=timed))
     assert rounded["rows"][0]["values"]["0"] == [1.23457, 1.2, 1.3]
 

@@ -51,8 +51,8 @@ def drawn(picture: Picture | None) -> Picture:
     return picture
 
 
-def row(path: str, type: str, depth: int, seconds: float, parent: int | None = 0, macs: int = 0) -> LayerRow:
-    return LayerRow(path, type, depth, 0, 0, 0, 0, 0, macs, parent=parent, forward_s=seconds, forward_self_s=seconds)
+def row(path: str, type: str, depth: int, seconds: float, parent: int | None = 0) -> LayerRow:
+    return LayerRow(path, type, depth, 0, 0, 0, 0, 0, 0, parent=parent, forward_s=seconds, forward_self_s=seconds)
 
 
 def two_layers() -> LayerTable:
@@ -165,15 +165,13 @@ def test_a_user_gets_the_figure_and_the_file(tmp_path: Path, direction: str) -> 
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
     # What the eye compares are areas: count them.
-    areas = {b.label: (pixels == _rgb(b.colour)).all(axis=1).sum() for b in drawn(time_by_depth(two_layers())).blocks}
+    areas = {}
+    for block in drawn(time_by_depth(two_layers())).blocks:
+        areas[block.label] = (pixels == list(bytes.fromhex(block.colour[1:]))).all(axis=1).sum()
     assert areas["a"] / areas["b"] == pytest.approx(3, rel=0.1)
     extent = axes.get_window_extent()
     assert areas["model"] == pytest.approx(extent.width * extent.height / 2, rel=0.1)
     assert areas["a"] + areas["b"] == pytest.approx(areas["model"], rel=0.1)
-
-
-def _rgb(colour: str) -> list[int]:
-    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
 
 
 @pytest.mark.parametrize(

@@ -53,21 +53,14 @@ def test_a_value_that_one_measured_row_lacks_is_not_constant() -> None:
 def test_the_memory_of_a_device_is_shown_and_not_that_of_its_host() -> None:
     names = ("process_peak", "rss_peak", "added")
     metrics: dict[str, tuple[str, Better]] = {f"memory/{name}_bytes": ("B", "lower") for name in names}
-    on_gpu: dict[str, Number] = {
-        "memory/process_peak_bytes": 600,
-        "memory/rss_peak_bytes": 3000,
-        "memory/added_bytes": 90,
-    }
-    on_host: dict[str, Number] = {
-        "memory/process_peak_bytes": 700,
-        "memory/rss_peak_bytes": 700,
-        "memory/added_bytes": 80,
-    }
-    table = tables(build([{"device": "cpu"}, {"device": "cuda"}], metrics, [on_host, on_gpu]))[0]
+    rows: list[dict[str, Number]] = [
+        dict(zip(metrics, peaks, strict=True)) for peaks in ((700, 700, 80), (600, 3000, 90))
+    ]
+    table = tables(build([{"device": "cpu"}, {"device": "cuda"}], metrics, rows))[0]
     assert shown(table).count("peak memory ↓") == 1
     assert column(table, "peak memory ↓") == ["700 B", "600 B"]
     host_alone = {name: metrics[name] for name in list(metrics)[1:]}
-    (table, *_) = tables(build([{"n": 1}, {"n": 2}], host_alone, [{"memory/rss_peak_bytes": 1}, on_host]))
+    (table, *_) = tables(build([{"n": 1}, {"n": 2}], host_alone, [{"memory/rss_peak_bytes": 1}, rows[0]]))
     assert column(table, "peak memory ↓") == ["1 B", "700 B"]  # of a sweep before there was the other
 
 

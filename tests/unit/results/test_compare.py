@@ -225,10 +225,7 @@ def test_what_is_no_comparison_is_said_to_be_none(data: Any) -> None:
 
 values = st.one_of(st.integers(0, 2), st.none(), st.text(max_size=2), st.lists(st.integers(0, 1), max_size=2))
 parts = st.dictionaries(st.sampled_from("xy"), values)
-configs = st.lists(
-    st.dictionaries(st.sampled_from("abc"), st.one_of(values, parts)),
-    max_size=4,
-)
+configs = st.lists(st.dictionaries(st.sampled_from("abc"), st.one_of(values, parts)), max_size=4)
 
 
 @given(configs)

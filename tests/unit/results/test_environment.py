@@ -78,29 +78,20 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.mark.parametrize(
-    ("files", "quota", "memory", "throttled", "usable"),
+    ("files", "limits"),
     [
-        (LAPTOP, None, None, None, 8),
-        (CONTAINER, 1.5, 1 << 31, 7, 2),
-        (NESTED, 0.5, 1 << 20, None, 1),  # the tightest of all groups above
-        (VERSION_1, 3.0, 1 << 22, 0, 3),
+        (LAPTOP, (None, None, None, 8)),
+        (CONTAINER, (1.5, 1 << 31, 7, 2)),
+        (NESTED, (0.5, 1 << 20, None, 1)),  # the tightest of all groups above
+        (VERSION_1, (3.0, 1 << 22, 0, 3)),
     ],
     ids=["laptop", "container", "nested", "version 1"],
 )
-def test_limits(
-    files: dict[str, str],
-    quota: object,
-    memory: object,
-    throttled: object,
-    usable: int,
-    tree: Tree,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_limits(files: dict[str, str], limits: object, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tree(files)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert (environment.cpu_quota(root), environment.memory_limit(root)) == (quota, memory)
-    assert environment.throttled_periods(root) == throttled
-    assert environment.usable_processors(root) == usable
+    quota, memory = environment.cpu_quota(root), environment.memory_limit(root)
+    assert (quota, memory, environment.throttled_periods(root), environment.usable_processors(root)) == limits
 
 
 def test_processors(tree: Tree) -> None:

@@ -36,10 +36,6 @@ def scaled(factor: float) -> tuple[float, ...]:
     return tuple(factor * value for value in BASE)
 
 
-def against_base(factor: float, better: Better = "lower", threshold: float | None = 0.05) -> Cell:
-    return compare_cell(timed(scaled(factor), better), timed(BASE, better), threshold)
-
-
 @pytest.mark.parametrize(
     ("factor", "better", "verdict"),
     [
@@ -53,7 +49,7 @@ def against_base(factor: float, better: Better = "lower", threshold: float | Non
     ],
 )
 def test_verdicts_of_measured_metrics(factor: float, better: Better, verdict: Verdict) -> None:
-    cell = against_base(factor, better)
+    cell = compare_cell(timed(scaled(factor), better), timed(BASE, better), 0.05)
     where = "within" if verdict == "same" else "beyond"
     assert (cell.verdict, cell.verdict_reason, cell.used) == (verdict, f"interval_{where}_threshold", "rounds")
     assert cell.ratio == pytest.approx(factor)
@@ -74,8 +70,6 @@ def test_an_interval_that_crosses_the_threshold_is_unclear(rounds: tuple[float, 
     assert cell.rounds_needed == rounds_to_settle(rounds, BASE, 0.05)
     assert cell.rounds_needed is not None
     assert cell.rounds_needed > 5
-
-
 
 
 @pytest.mark.parametrize(

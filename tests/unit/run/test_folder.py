@@ -100,8 +100,8 @@ def test_two_sweeps_of_one_second_have_different_folders(tmp_path: Path) -> None
     assert Folder(made[0]).read_plan().created == "2026-10-25T00:45:00+00:00"
 
 
-def written(folder: Folder, reason: str, round: int = 0) -> Path:
-    return Record("s1", "ca", "timing", "failed", reason, round=round).write(folder.records)
+def written(folder: Folder, reason: str) -> Path:
+    return Record("s1", "ca", "timing", "failed", reason).write(folder.records)
 
 
 def test_a_record_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
@@ -205,10 +205,9 @@ def test_what_is_run_again(tmp_path: Path) -> None:
     assert str(found) == "2 trials are measured, 1 missing, 1 again (1 oom)"
     assert [folder.is_done(Trial(id, "quality")) for id in ("ca", "cb", "cc")] == [True, False, True]
     assert folder.attempts(Trial("cb", "quality")) == 1
-    with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
-        retry_statuses(["tmeout"])
-    with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
-        retry_statuses("tmeout")
+    for wrong in (["tmeout"], "tmeout"):
+        with pytest.raises(UserError, match=r"retry_statuses: 'tmeout' is not a status.*'timeout'"):
+            retry_statuses(wrong)
     assert retry_statuses("timeout") == {"timeout"}
 
 

@@ -21,16 +21,11 @@ from sweeprof.results.record import Record
 from sweeprof.run import fork_server
 from sweeprof.run.interleave import Coordinator, InterleavedParticipant, ProcessExit, Request, joined
 from sweeprof.run.shard import run_shard
-from sweeprof.storage import Folder
 
 pytestmark = pytest.mark.timeout(60)
 
 
 Play = Callable[[InterleavedParticipant], None]
-
-
-def request_of(name: str) -> Request:
-    return Request({"combination_id": name, "config": {"backend": {}}}, "", "", None, None, 0.0)
 
 
 def inside(play: Play) -> Callable[[Request], ProcessExit]:
@@ -47,8 +42,11 @@ def inside(play: Play) -> Callable[[Request], ProcessExit]:
 
 def hold(plays: Mapping[str, Play]) -> None:
     with Coordinator(list(plays), None) as coordinator:
-        run = coordinator.run_participant
-        coordinator.run({name: partial(run, name, inside(play), request_of(name)) for name, play in plays.items()})
+        players = {}
+        for name, play in plays.items():
+            request = Request({"combination_id": name, "config": {"backend": {}}}, "", "", None, None, 0.0)
+            players[name] = partial(coordinator.run_participant, name, inside(play), request)
+        coordinator.run(players)
 
 
 class Log:
@@ -115,15 +113,11 @@ def interleaved_plan(
     return plan
 
 
-def records(folder: Folder) -> dict[str, Record]:
-    return {f"{r.combination_id[1:]}{r.round}": r for r in read_records(folder.records)}
-
-
 def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
     folder = sweep_folder(tmp_path / "sweep", plan)
     run_shard(folder, 0)
     assert psutil.Process().children() == []
-    return records(folder)
+    return {f"{record.combination_id[1:]}{record.round}": record for record in read_records(folder.records)}
 
 
 def timing(record: Record) -> Timing:

@@ -52,13 +52,7 @@ DRIVER = {"pid": 1, "user": None, "token": "0123456789abcdef"}
 
 @pytest.mark.parametrize(
     ("of_head", "of_job", "then"),
-    [
-        (None, "", None),
-        ("2,3", "", "2,3"),
-        ("", "", ""),
-        ("2,3", "3", "3"),
-        (None, None, None),
-    ],
+    [(None, "", None), ("2,3", "", "2,3"), ("", "", ""), ("2,3", "3", "3"), (None, None, None)],
 )
 def test_gpus_that_a_launcher_hides_are_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_head: str | None, of_job: str | None, then: str | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ REASONS = {
 }
 
 
+EXITED = "exited with code 9 without leaving a record"
 WARNINGS = """\
 W1127 10:20:30.123000 4711 torch/onnx/_registration.py:110] torchvision is not installed. Skipping torchvision::nms
 2026-11-27 10:20:30.123: W external/local_xla/tsl.cc:84] no GPU
@@ -66,14 +67,8 @@ def run(tmp_path: Path, plan: Plan) -> dict[str, Record]:
         (ProcessExit(-11), True, "epoch 3", "crashed", "killed by SIGSEGV (signal 11)"),
         (ProcessExit(-6), False, "what():  std::bad_alloc", "oom", "std::bad_alloc"),
         (ProcessExit(-6), False, FATAL, "crashed", "killed by SIGABRT (signal 6): what():  no such operator"),
-        (ProcessExit(9), False, WARNINGS, "crashed", "exited with code 9 without leaving a record"),
-        (
-            ProcessExit(9),
-            False,
-            f"no space\n{WARNINGS}",
-            "crashed",
-            "exited with code 9 without leaving a record: no space",
-        ),
+        (ProcessExit(9), False, WARNINGS, "crashed", EXITED),
+        (ProcessExit(9), False, f"no space\n{WARNINGS}", "crashed", f"{EXITED}: no space"),
         (ProcessExit(-39), False, None, "crashed", "killed by a real-time signal (signal 39)"),
     ],
 )
@@ -171,8 +166,8 @@ def hostile(write_module: Callable[[str, str], None], monkeypatch: pytest.Monkey
     monkeypatch.setattr(fork_server, "STOPPED_S", 0.1)
 
 
-def hostile_plan(tmp_path: Path, behaviours: Sequence[str]) -> Plan:
-    """A plan of a combination for each behaviour and, between them, combinations that behave well."""
+def outcomes(tmp_path: Path, *behaviours: str) -> dict[str, tuple[str, str | None]]:
+    """The outcomes of a combination for each behaviour; those between them end well, and no process is left."""
     models: dict[str, dict[str, Any]] = {}
     for behaviour in behaviours:
         label = behaviour.replace(" ", "")
@@ -182,12 +177,7 @@ def hostile_plan(tmp_path: Path, behaviours: Sequence[str]) -> Plan:
         node = combination.config["model"]["fake"]
         if "do" in node:
             node["_target_"] = "hostile_process.model"
-    return plan
-
-
-def outcomes(tmp_path: Path, *behaviours: str) -> dict[str, tuple[str, str | None]]:
-    """The outcomes of the hostile combinations; the others end well, and no process is left."""
-    found = run(tmp_path, hostile_plan(tmp_path, behaviours))
+    found = run(tmp_path, plan)
     named = {key.removeprefix("c").removesuffix("/quality-0"): (r.status, r.reason) for key, r in found.items()}
     assert {ending for name, ending in named.items() if name.endswith("next")} == {("ok", None)}
     assert psutil.Process().children() == []

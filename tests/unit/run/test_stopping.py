@@ -330,11 +330,11 @@ def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
     assert [round((end or 0) - time.monotonic()) for end in ends] == [200, 400]
 
 
-def ending_in(tmp_path: Path, seconds: float) -> tuple[Folder, Plan]:
-    """A sweep whose budget ends after that long."""
+def ending_in_a_minute(tmp_path: Path) -> tuple[Folder, Plan]:
+    """A sweep whose budget ends then."""
     plan = budget_plan({"a": {"step_s": 0.01}}, "10min")
     folder = sweep_folder(tmp_path / "sweep", plan)
-    stopping.note_end(folder, seconds)
+    stopping.note_end(folder, 60)
     return folder, plan
 
 
@@ -373,7 +373,7 @@ def test_nothing_begins_that_would_wait_for_a_server_until_the_time_is_used_up(
 
 @pytest.mark.parametrize("step_s", [-7200, 7200])
 def test_a_clock_that_is_set_changes_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
-    folder, plan = ending_in(tmp_path, 60)
+    folder, plan = ending_in_a_minute(tmp_path)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + step_s)
     left = stopping.Budget(folder, plan, 0)
@@ -386,7 +386,7 @@ def test_a_clock_that_is_set_changes_no_budget(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_shard_on_another_host_has_the_budget_of_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, plan = ending_in(tmp_path, 60)
+    folder, plan = ending_in_a_minute(tmp_path)
     real = time.monotonic
     monkeypatch.setattr(stopping, "_boot", lambda: "another")
     monkeypatch.setattr(time, "monotonic", lambda: real() + 1e6)
