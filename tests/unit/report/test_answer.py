@@ -185,7 +185,8 @@ def of_outputs() -> Comparison:
     sides = []
     for size, difference in ((1, 1e-6), (8, 6.0), (64, 1e-6)):
         for backend, seconds, own in (("torch", 2.0, 0), ("ort", 1.0, difference)):
-            agreement = measured("quality/agreement", own, **{"largest output": 10.0})
+            detail: dict[str, Any] = {"largest output": 10.0}
+            agreement = measured("quality/agreement", own, **detail)
             sides.append(({"backend": backend, "batch_size": size}, [timed(seconds), agreement]))
     return with_last(swept(sides, {"backend": "torch"}), warnings=NAN)
 

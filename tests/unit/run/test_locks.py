@@ -144,7 +144,7 @@ def test_who_waits_is_told_for_whom_once_and_then_has_the_turn(folder: Path) -> 
     assert told == [f"sweep other (s7) of user {pwd.getpwuid(os.getuid()).pw_name}, pid {process.pid}"]
 
 
-def run_at_once(work: Sequence[Callable[[], None]]) -> None:
+def run_at_once(work: Sequence[Callable[[], object]]) -> None:
     threads = [threading.Thread(target=one) for one in work]
     for thread in threads:
         thread.start()
