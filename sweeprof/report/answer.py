@@ -668,7 +668,8 @@ def _since(comparison: Comparison, metric: MetricInfo | None, pairs: Sequence[_P
         if len(ratios) == 1:
             parts.append(f"{name} is {amount} {word}")
         else:
-            parts.append(f"{len(ratios)} of {len(compared)} combinations are {word}, at most {amount} ({name})")
+            most = amount if amount.startswith("less") else f"at most {amount}"
+            parts.append(f"{len(ratios)} of {len(compared)} combinations are {word}, {most} ({name})")
     unit = text_unit(metric.name, metric.unit)
     without_ratio = [pair for pair in pairs if pair.ratio is None]
     for pair in without_ratio[:MOST_EXCEPTIONS]:

@@ -71,9 +71,9 @@ def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
         budget = comparison.protocol.get("budget")
         if budget:
             measured += f" or budget={budget[0]} is used up"
-    if rounds != [1]:
-        ways = [_WAYS.get(way, way) for way in comparison.protocol.get("interleave", ())]
-        measured += f", {' or '.join(ways)}"
+    ways = comparison.protocol.get("interleave", ())
+    if rounds != [1] and ways:
+        measured += f", {' or '.join(_WAYS.get(way, way) for way in ways)}"
     parts = [measured]
     own = ", ".join(f"{one_line(name)} {percent(value)}" for name, value in comparison.thresholds.items())
     if comparison.threshold is not None:
