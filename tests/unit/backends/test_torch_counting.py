@@ -1,4 +1,4 @@
-"""Counts of torch modules and models by hand, the rows and columns of their tables, and that nothing is changed by counting.
+"""Counts of torch modules and models by hand, and the rows and columns of their tables.
 
 Some figures are those that other profilers publish, or ought to have published where they were wrong.
 """
@@ -6,7 +6,6 @@ Some figures are those that other profilers publish, or ought to have published 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
@@ -19,11 +18,10 @@ import sweeprof
 from support.nets import LeNet5
 from support.peer_models import ResNet18C100, SingleInputNet, toy
 from support.timed_layers import MyNet
-from support.torch_modules import Applied, Functional, Twice, counted, figures, resnet, undisturbed
+from support.torch_modules import Applied, Functional, Twice, counted, figures, resnet
 from sweeprof.backends.torch.counting import count_built, count_layers
 from sweeprof.backends.torch.model import copied_to_meta
 from sweeprof.backends.torch.state import unchanged
-from sweeprof.backends.torch.training import count_training
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
@@ -261,78 +259,7 @@ def test_a_built_model_whose_forward_needs_values_is_run_for_real() -> None:
     assert (table.macs, table.params, table.uncovered) == (64, 20, {})
 
 
-# A model and torch itself are left as they were
-
-
-class Cached(nn.Module):
-    """Remembers what it saw, moves its statistics, draws random numbers, and may fail in the end."""
-
-    def __init__(self, fails: bool, needs_values: bool) -> None:
-        super().__init__()
-        self.linear, self.norm, self.drop = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()
-        self.attention = nn.MultiheadAttention(4, 2)
-        self.fails, self.needs_values = fails, needs_values
-        self.cache: dict[str, torch.Tensor] = {}
-        self.seen = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.drop(self.norm(self.linear(x)))
-        y = self.attention(y, y, y)[0] + torch.rand(1, device=y.device)
-        self.cache["last"], self.last, self.seen = y, y, self.seen + 1
-        if self.needs_values:
-            y.sum().item()
-        if self.fails:
-            raise ArithmeticError("no luck")
-        return y
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("needs_values", [False, True])
-def test_nothing_is_left_behind(needs_values: bool, fails: bool) -> None:
-    module = Cached(fails, needs_values).train()
-    module.attention.eval()
-    module.norm.weight.requires_grad_(False)
-    module.linear.weight.grad = torch.ones(4, 4)
-    calls: list[str] = []
-    module.register_forward_hook(lambda *_: calls.append("after"))
-    module.linear.register_forward_pre_hook(lambda *_: calls.append("before"))
-    plain = module.drop.forward
-    module.drop.forward = lambda *given: plain(given[0])  # type: ignore[method-assign]  # as accelerate does
-    with undisturbed(module), pytest.raises(ArithmeticError, match="no luck") if fails else nullcontext():
-        assert count_layers(module, Inputs.of((3, 4))).macs == 3 * 16 + 3 * 4 * 16 + 2 * 3 * 3 * 4
-    assert torch.backends.mha.get_fastpath_enabled()
-    assert "before" in calls  # the user's hooks ran
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_built_model_is_left_as_it_was(fails: bool) -> None:
-    module = Cached(fails, needs_values=False).eval()
-    with undisturbed(module), pytest.raises(ArithmeticError, match="no luck") if fails else nullcontext():
-        assert count_built(lambda: module, Inputs.of((3, 4))).macs == 3 * 16 + 3 * 4 * 16 + 2 * 3 * 3 * 4
-
-
-def test_gradients_and_random_numbers_that_a_forward_touches() -> None:
-    module = nn.Linear(4, 4)
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        module.requires_grad_(False)
-        return functional.linear(x, module.weight) + torch.rand(1)
-
-    whole = Functional(forward)
-    whole.inner = module
-    with undisturbed(whole):
-        count_layers(whole, Inputs.of((1, 4)))
-
-
-def test_counting_a_training_step_leaves_the_model_alone() -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 4)).eval()
-    module[1].train()
-    module[3].weight.requires_grad_(False)
-    module[0].weight.grad = torch.ones(4, 4)
-    given = torch.ones(3, 4, requires_grad=True)
-    with undisturbed(module):
-        assert count_training(module, Inputs((given,))).estimated is None
-    assert given.grad is None
+# Counts within others
 
 
 def test_a_layer_that_was_added_meanwhile_is_put_back_like_the_others() -> None:

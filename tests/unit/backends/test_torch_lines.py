@@ -1,4 +1,4 @@
-"""Lines of torch modules: bytes by hand, whose functions are watched, and a model that is left as it was."""
+"""Lines of torch modules: bytes by hand, and whose functions are watched."""
 
 from __future__ import annotations
 
@@ -167,37 +167,6 @@ def test_what_does_not_run_as_written_is_not_supported() -> None:
 def test_a_scripted_model_is_not_run_by_python() -> None:
     with pytest.raises(Unsupported, match="scripted"):
         watch(torch.jit.script(nn.Linear(4, 4)), torch.zeros(1, 4))
-
-
-class Failing(nn.Module):
-    """Fails when it is called for the nth time."""
-
-    def __init__(self, last: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.left = last
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.left -= 1
-        if self.left < 0:
-            raise ValueError("no luck")
-        output: torch.Tensor = self.linear(x)
-        return output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("training", [False, True])
-def test_a_model_that_raises_is_left_as_it_was(training: bool) -> None:
-    for good_steps in (0, WARMUP + 1, WARMUP + STEPS):  # warming up, timed, followed by memray
-        module = Failing(good_steps)
-        code, attributes = Failing.forward.__code__, set(vars(module))
-        with pytest.raises(ValueError, match="no luck"):
-            watch(module, torch.zeros(1, 4), training=training)
-        assert Failing.forward.__code__ is code
-        assert set(vars(module)) == attributes
-        assert not any(inner.training for inner in module.modules())
-        assert all(parameter.grad is None for parameter in module.parameters())
-    assert watch(Failing(100), torch.zeros(1, 4)).memory_reason is None, "neither tool is still at work"
 
 
 def test_a_device_without_statistics_has_a_reason() -> None:

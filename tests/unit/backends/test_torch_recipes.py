@@ -276,26 +276,6 @@ def test_frozen_parameters_stay_and_have_no_gradient() -> None:
     assert frozen.grad is None
 
 
-@pytest.mark.parametrize("is_failing", [False, True])
-def test_modes_come_back_one_by_one(is_failing: bool) -> None:
-    module = nn.Sequential(nn.Dropout(), nn.Linear(4, 3)).eval()
-    module[0].train()
-    seen: list[bool] = []
-    module.register_forward_pre_hook(lambda inner, _: seen.extend(m.training for m in inner.modules()))
-    if is_failing:
-        with pytest.raises(ValueError, match="no luck"):
-            steps(module, TrainingConfig(loss=_raising))
-    else:
-        steps(module, TrainingConfig(), count=1)
-    assert seen == [True] * 3
-    assert [m.training for m in module.modules()] == [False, True, False]
-    assert all(parameter.grad is None for parameter in module.parameters())
-
-
-def _raising(outputs: Any, targets: Any) -> Any:
-    raise ValueError("no luck")
-
-
 PAUSE = 0.02
 
 
