@@ -467,7 +467,7 @@ hardshrink softshrink glu normalize
 """
 LOSSES = """
 mse_loss l1_loss smooth_l1_loss huber_loss kl_div poisson_nll_loss hinge_embedding_loss multilabel_soft_margin_loss
-binary_cross_entropy_with_logits
+binary_cross_entropy binary_cross_entropy_with_logits
 """
 DISTANCES = "cosine_similarity pairwise_distance"
 UNARY = "sigmoid tanh exp log1p erf sinc logit nan_to_num deg2rad square rsqrt lgamma"
@@ -545,6 +545,10 @@ FUNCTIONS: dict[str, Case] = {
     "feature_alpha_dropout": (lambda x: functional.feature_alpha_dropout(x, 0.3, training=True), [IMAGE]),
     "rms_norm": (lambda x: functional.rms_norm(x, (6,)), [MATRIX]),
     "local_response_norm": (lambda x: functional.local_response_norm(x, 2), [IMAGE]),
+    **{name: (partial(getattr(functional, name), kernel_size=2), [IMAGE]) for name in ("avg_pool2d", "max_pool2d")},
+    "adaptive_max_pool2d": (lambda x: functional.adaptive_max_pool2d(x, 2), [IMAGE]),
+    **{f"pad, {mode}": (partial(functional.pad, pad=[2] * 4, mode=mode), [IMAGE]) for mode in ("reflect", "replicate")},
+    "interpolate to the nearest": (lambda x: functional.interpolate(x, scale_factor=2), [IMAGE]),
     "interpolate": (lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"), [IMAGE]),
     "grid_sample": (functional.grid_sample, [IMAGE, (2, 3, 3, 2)]),
     "fft": (torch.fft.fft2, [MATRIX]),
@@ -590,6 +594,9 @@ CASES: dict[str, Case] = {
 }
 
 
+ONLY_MOVED_BACK = {"add", "sum of all", "sum of rows", "max of rows", "median of rows", "index_add"}
+
+
 def for_real(module: nn.Module, *args: torch.Tensor) -> LayerTable:
     """The table of a module that is called by one which asks for the values of its first argument."""
 
@@ -615,6 +622,8 @@ def test_a_computation_costs_the_same_however_it_is_counted(name: str) -> None:
     given = tuple(torch.zeros(shape, device="meta", requires_grad=True) for shape in shapes)
     step = count_training(with_parameter, Inputs(given))
     assert (step.forward_macs, step.forward_flops, step.uncovered) == (macs, flops, {})
+    assert (step.estimated is None) == (name != "floor_divide")  # which has no backward
+    assert (step.backward_flops > 0) == (name not in ONLY_MOVED_BACK)
 
 
 @pytest.mark.parametrize("context", [torch.enable_grad, torch.inference_mode])
