@@ -22,12 +22,12 @@ from support import simulated_device
 from support.simulated_device import COPY_S
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.backends.torch import weights
-from sweeprof.backends.torch.model import EventClock, TorchModel, clock_of
+from sweeprof.backends.torch.model import EventClock, TorchModel
 from sweeprof.backends.torch.training import Steps
 from sweeprof.datasets.arrays import Synthetic
 from sweeprof.measuring import timing
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Timing, WallClock, measure, measure_queued, measure_training
+from sweeprof.measuring.timing import Timing, measure, measure_queued, measure_training
 from sweeprof.metrics import latency
 from sweeprof.metrics.memory import process_peak
 from sweeprof.metrics.metric import Missing
@@ -238,24 +238,6 @@ class DeviceClock(EventClock):
         self.now = lambda: device.host
 
 
-def test_sign_and_unit() -> None:
-    """pytorch-benchmark asked the end for the time until the begin, and took milliseconds for seconds."""
-    device = Device()
-    clock = DeviceClock(device)
-    begin = clock.mark()
-    device.queue(2.0)
-    assert clock.between(begin, clock.mark()) == QUEUEING + 2.0
-
-
-def test_marks_do_not_wait() -> None:
-    device = Device()
-    clock = DeviceClock(device)
-    device.queue(64.0)
-    clock.mark()
-    assert device.host == QUEUEING
-    assert device.waits == []
-
-
 def test_a_training_step_waits_at_its_end_alone() -> None:
     device = Device()
     step = Step(device)
@@ -353,10 +335,6 @@ def test_a_device_that_waits_for_the_host_is_told_of(step_s: float, share: str |
     assert shown == told[0]
 
 
-def test_the_host_has_its_own_clock() -> None:
-    assert type(clock_of(torch.device("cpu"))) is WallClock
-
-
 def test_waiting_and_moving_name_the_models_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two accelerators, waiting for the current one would wait for the wrong one."""
     waited: list[Any] = []
@@ -371,11 +349,6 @@ def test_waiting_and_moving_name_the_models_device(monkeypatch: pytest.MonkeyPat
     assert list(moves) == ["h2d", "d2h"]
     moves["h2d"]()
     assert waited == [device, device]
-
-
-def test_nothing_is_transferred_on_the_host() -> None:
-    cpu = torch.device("cpu")
-    assert TorchModel(nn.Linear(3, 2), cpu).transfers(Inputs((torch.ones(1, 3),)), None) == {}
 
 
 # Steps: whole, and done when their own device is

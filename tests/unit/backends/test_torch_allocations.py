@@ -18,7 +18,7 @@ from support.step_memory import compiler, observed
 from support.torch_modules import Applied, Functional
 from sweeprof.backends.torch import memory
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.memory import STEPS, AcceleratorMeter, meter_of
+from sweeprof.backends.torch.memory import STEPS, AcceleratorMeter
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig, Work
@@ -89,13 +89,6 @@ def test_gradients_stay_with_their_module_and_optimizer_state_outside() -> None:
 def test_the_first_training_step_has_no_gradients_from_before() -> None:
     seen = seen_of(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(3))), "momentum")
     assert seen.step_peaks_bytes[0] < seen.step_peaks_bytes[1] == seen.step_peaks_bytes[2] == seen.peak_bytes
-
-
-@pytest.mark.parametrize("optimizer", [None, "adamw"])
-def test_the_shares_of_the_peak_sum_up(optimizer: str | None) -> None:
-    seen = seen_of(nn.TransformerEncoderLayer(WIDTH, 4, 128, batch_first=True), optimizer)
-    assert sum(layer.at_peak_bytes for layer in seen.by_layer) == seen.peak_bytes > 0
-    assert sum(layer.allocated_bytes for layer in seen.by_layer) == seen.allocated_per_step_bytes
 
 
 class _Doubled(torch.autograd.Function):
@@ -293,9 +286,3 @@ def test_the_figures_of_an_accelerator(process: list[int] | None) -> None:
         "device_peak_bytes": 9,
         **({"process_peak_bytes": 50} if process else {}),
     }
-
-
-def test_the_host_has_no_figures_beside_the_allocations() -> None:
-    work = Work(Inputs())
-    assert meter_of(TorchModel(nn.Linear(1, 1), torch.device("cpu")), work) is None
-    assert isinstance(meter_of(TorchModel(nn.Linear(1, 1), torch.device("cuda", 1)), work), AcceleratorMeter)

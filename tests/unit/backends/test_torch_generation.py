@@ -27,39 +27,23 @@ CPU = torch.device("cpu")
 QUICK = sweeprof.Protocol(warmup_steps=0, warmup_s=0, sample_s=0, min_samples=2, min_s=0)
 
 LLAMA: dict[str, Any] = {
-    "hidden_size": H,
-    "intermediate_size": F,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": KV,
-    "use_cache": False,
-}
+    "hidden_size": H, "intermediate_size": F, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+    "num_key_value_heads": KV, "use_cache": False,
+}  # fmt: skip
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("AutoModelForCausalLM", LLAMA),
     "mixtral": ("AutoModelForCausalLM", {**LLAMA, "num_local_experts": 4}),
     "gpt2": ("AutoModelForCausalLM", {"n_embd": H, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64}),
-    "t5": (
-        "AutoModelForSeq2SeqLM",
-        {"d_model": H, "d_kv": D, "d_ff": F, "num_layers": LAYERS, "num_heads": HEADS},
-    ),
+    "t5": ("AutoModelForSeq2SeqLM", {"d_model": H, "d_kv": D, "d_ff": F, "num_layers": LAYERS, "num_heads": HEADS}),
     "whisper": (
         "AutoModelForSpeechSeq2Seq",
         {
-            "d_model": H,
-            "encoder_layers": LAYERS,
-            "decoder_layers": LAYERS,
-            "encoder_attention_heads": HEADS,
-            "decoder_attention_heads": HEADS,
-            "encoder_ffn_dim": F,
-            "decoder_ffn_dim": F,
-            "max_source_positions": 10,
-            "num_mel_bins": 8,
-            "decoder_start_token_id": 1,
-            "suppress_tokens": None,
-            "begin_suppress_tokens": None,
+            "d_model": H, "encoder_layers": LAYERS, "decoder_layers": LAYERS, "encoder_attention_heads": HEADS,
+            "decoder_attention_heads": HEADS, "encoder_ffn_dim": F, "decoder_ffn_dim": F, "max_source_positions": 10,
+            "num_mel_bins": 8, "decoder_start_token_id": 1, "suppress_tokens": None, "begin_suppress_tokens": None,
         },
     ),
-}
+}  # fmt: skip
 
 
 def made(name: str, **further: object) -> torch.nn.Module:
@@ -330,12 +314,8 @@ def test_a_function_of_ones_own() -> None:
             on_token()
         seen.update(length=ids.shape[1])
 
-    names = [
-        "generation/time_per_token",
-        "generation/prefill_throughput",
-        "generation/kv_cache_bytes",
-        "operators/self_s",
-    ]
+    of_generation = ("time_per_token", "prefill_throughput", "kv_cache_bytes")
+    names = [*(f"generation/{name}" for name in of_generation), "operators/self_s"]
     config = GenerationConfig(4, {"top": 3}, generate)
     found = sweeprof.profile(
         made("llama"), prompt("llama"), names, mode="generation", generation=config, protocol=QUICK

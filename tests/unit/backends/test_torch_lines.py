@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import pytest
 import torch
@@ -103,51 +102,6 @@ def test_a_container_is_python_too() -> None:
     seen = watch(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.zeros(1, 4))
     assert seen.functions[0].name == "torch.nn.modules.container.Sequential.forward"
     assert by_text(seen)["input = module(input)"].hits == 2 * seen.steps
-
-
-def logged(function: Any) -> Any:
-    @functools.wraps(function)
-    def wrapper(*args: Any) -> Any:
-        return function(*args)
-
-    return wrapper
-
-
-class Decorated(nn.Module):
-    @torch.no_grad()
-    @logged
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.relu()
-
-
-@pytest.mark.slow
-def test_a_decorated_forward_is_followed_to_its_code() -> None:
-    replaced = nn.Linear(4, 4)
-    replaced.forward = functools.partial(logged(nn.Linear.forward), replaced)  # type: ignore[method-assign]  # as accelerate has it
-    for module, text in (
-        (Decorated(), "return x.relu()"),
-        (replaced, "return F.linear(input, self.weight, self.bias)"),
-    ):
-        seen = watch(module, torch.zeros(4))
-        assert by_text(seen)[text].hits == seen.steps
-
-
-def test_functions_are_watched_by_name() -> None:
-    class Local(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + 1
-
-    module = nn.Sequential(Local(), nn.Linear(4, 4), Local())
-    seen = watch(
-        module, torch.zeros(1, 4), functions=("Local.forward", "torch.nn.Linear.forward", "torch.nn.LSTM.forward")
-    )
-    _, linear, lstm = seen.functions
-    assert by_text(seen)["return x + 1"].hits == 2 * seen.steps
-    assert linear.name == "torch.nn.modules.linear.Linear.forward"
-    assert linear.is_called
-    assert not lstm.is_called
-    assert "LSTM.forward" in seen.files["lines_time.txt"].decode()
-    assert "It was not called." in seen.files["lines_memory.txt"].decode()
 
 
 def test_what_does_not_run_as_written_is_not_supported() -> None:

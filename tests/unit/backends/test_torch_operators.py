@@ -7,7 +7,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -289,17 +288,12 @@ def test_a_function_of_the_users_own_is_an_operator_and_a_sleep_in_python_is_non
 # Paths
 
 
-@dataclass
-class Answer:
-    logits: torch.Tensor
-
-
 def sharing() -> nn.Module:
     """A layer under two parents, one called as ``forward``, one reused; returns what is no tensor."""
 
     def forward(module: Any, x: torch.Tensor) -> dict[str, Any]:
         x = module.direct.forward(module.right(x))
-        return {"answer": Answer(module.reused(module.reused(x)))}
+        return {"answer": [module.reused(module.reused(x))]}
 
     shared = nn.Linear(4, 4)
     parents = {"left": nn.ModuleDict({"inner": shared}), "right": nn.Sequential(shared)}

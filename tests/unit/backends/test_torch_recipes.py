@@ -236,16 +236,6 @@ def test_gradients_do_not_add_up(optimizer: Any) -> None:
         torch.testing.assert_close([parameter.grad for parameter in module.parameters()], once)
 
 
-def test_a_model_with_lazy_parameters_is_trained_and_lazy_again() -> None:
-    lazy, plain = nn.LazyLinear(3), nn.Linear(3, 2)
-    module, before = nn.Sequential(lazy, plain), plain.weight.detach().clone()
-    made = Profiler(module, inputs=X, mode="training", optimizer="adam", protocol=Protocol(max_s=0.1))
-    assert isinstance(made.seen("timing"), Timing)
-    assert type(lazy) is nn.LazyLinear
-    assert isinstance(lazy.weight, nn.UninitializedParameter)
-    assert torch.equal(plain.weight, before)
-
-
 def test_a_lazy_layer_with_loaded_weights_still_runs() -> None:
     lazy = nn.LazyLinear(3)
     lazy.load_state_dict(nn.Linear(4, 3).state_dict())

@@ -416,10 +416,6 @@ def test_weights_may_be_on_a_real_device(name: str, data: st.DataObject) -> None
         assert described(answer) == described(other)
 
 
-def test_every_shortcut_is_tested() -> None:
-    assert set(SHORTCUTS) == set(CALLS)
-
-
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_the_ordinary_case_is_answered(name: str) -> None:
     _, arguments = CALLS[name]

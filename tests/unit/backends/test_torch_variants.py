@@ -24,7 +24,7 @@ from support.planning import planned
 from support.torch_modules import Applied
 from sweeprof.backends import Compiler, Precision
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.model import PRECISIONS, TorchVariant, quantized
+from sweeprof.backends.torch.model import PRECISIONS, TorchModel, TorchVariant, quantized
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, UserError, location_of
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -41,19 +41,25 @@ IMAGES = np.random.default_rng(0).random((4, 1, 32, 32), dtype=np.float32)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
-    """The module that really runs, what it was given, and what it answered, on the host."""
-    loaded = backend.load(lenet5, "cpu", 1)
-    batch = loaded.put(Inputs((images,)))
+def run(backend: TorchBackend, *given: Any, build: Callable[[], nn.Module] = lenet5) -> tuple[TorchModel, Inputs, Any]:
+    """The model that really runs, what it was given, and what it answered."""
+    loaded = backend.load(build, "cpu", None)
+    batch = loaded.put(Inputs(given))
     with loaded.stepping(batch) as step:
-        return loaded.native, batch, loaded.host_outputs(step())
+        return loaded, batch, step()
+
+
+def answer(backend: TorchBackend, *given: Any, build: Callable[[], nn.Module] = lenet5) -> Any:
+    """What a model answers, on the host."""
+    loaded, _, outputs = run(backend, *given, build=build)
+    return loaded.host_outputs(outputs)
 
 
 @pytest.mark.parametrize("is_channels_last", [False, True])
 @pytest.mark.parametrize("precision", TOLERANCE)
 def test_a_variant_answers_like_the_plain_one(precision: Precision, is_channels_last: bool) -> None:
-    _, _, plain = run(TorchBackend())
-    _, _, found = run(TorchBackend(precision=precision, channels_last=is_channels_last))
+    plain = answer(TorchBackend(), IMAGES)
+    found = answer(TorchBackend(precision=precision, channels_last=is_channels_last), IMAGES)
     assert found.dtype == np.float32
     difference = np.abs(found - plain).max() / np.abs(plain).max()
     assert difference < TOLERANCE[precision]
@@ -103,11 +109,10 @@ def test_complex_numbers_stay_complex(variant: dict[str, Any], bias: torch.dtype
     build = partial(Spectral, dtype)
     backend = TorchBackend(**variant)
     x, start = torch.linspace(0, 1, 64).view(1, 4, 16).bfloat16().float(), torch.full((8,), 2 + 3j, dtype=dtype)
-    loaded = backend.load(build, "cpu", None)
-    batch = loaded.put(Inputs((x, start)))
-    with loaded.stepping(batch) as step, torch.no_grad():
-        assert step() == pytest.approx(Spectral()(x, start.to(torch.complex64)), abs=1e-5)
-    module = loaded.native
+    loaded, batch, found = run(backend, x, start, build=build)
+    with torch.no_grad():
+        assert found == pytest.approx(Spectral()(x, start.to(torch.complex64)), abs=1e-5)
+    module: Any = loaded.native
     assert {tensor.dtype for tensor in (module.weight, module.turns, batch.args[1])} == {torch.complex64}
     assert module.bias.dtype == bias
     specs = Inputs((TensorSpec((1, 4, 16)), TensorSpec((8,), str(dtype).removeprefix("torch."))))
@@ -134,9 +139,7 @@ def by_hand(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 
 def test_torchao_multiplies_integers() -> None:
     x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
-    loaded = TorchBackend(precision="int8").load(linear, "cpu", None)
-    with loaded.stepping(loaded.put(Inputs((x,)))) as step:
-        found = torch.tensor(loaded.host_outputs(step()))
+    loaded, _, found = run(TorchBackend(precision="int8"), x, build=linear)
     expected = by_hand(linear()[0], x)  # type: ignore[index]
     assert found == pytest.approx(expected, abs=1e-5)
     assert (found - linear()(x)).abs().max() > 1e-4
@@ -165,10 +168,8 @@ def test_four_bits_of_groups_of_128() -> None:
 
     backend = TorchBackend(precision="int4")
     x = torch.randn(5, 256, generator=torch.Generator().manual_seed(1)).bfloat16().float()
-    loaded = backend.load(build, "cpu", None)
-    batch = loaded.put(Inputs((x,)))
-    with loaded.stepping(batch) as step, torch.no_grad():
-        found = torch.tensor(loaded.host_outputs(step()))
+    loaded, batch, found = run(backend, x, build=build)
+    with torch.no_grad():
         expected = x @ four_bits(build().weight).T + build().bias
         plain = build()(x)
     largest = plain.abs().max()
@@ -232,14 +233,10 @@ def test_what_a_device_does_not_quantize() -> None:
 
 
 def test_autocast_is_torchs_own() -> None:
-    loaded = TorchBackend(precision="bf16", precision_method="autocast").load(lenet5, "cpu", 1)
-    batch = loaded.put(Inputs((IMAGES,)))
+    loaded, batch, found = run(TorchBackend(precision="bf16", precision_method="autocast"), IMAGES)
     assert {tensor.dtype for tensor in (*loaded.native.parameters(), *batch.args)} == {torch.float32}
-    with loaded.stepping(batch) as step:
-        found = step()
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         expected = lenet5().eval()(torch.from_numpy(IMAGES))
-    assert isinstance(found, torch.Tensor)
     assert found.dtype == expected.dtype == torch.bfloat16
     assert torch.equal(found, expected)
     assert TorchBackend().settings_in_effect(loaded)["precision method"] == "autocast"
@@ -380,11 +377,8 @@ def test_other_compilers(compiler: Compiler) -> None:
     backend.configure(0)
     torch.compiler.reset()  # a model that other tests compiled for another batch size would have its sizes as variables
     images = torch.ones(2, 1, 32, 32)
-    plain, compiled = (one.load(lenet5, "cpu", 1) for one in (TorchBackend(), backend))
-    with plain.stepping(plain.put(Inputs((images,)))) as step:
-        wanted: Any = plain.host_outputs(step())
-    with compiled.stepping(compiled.put(Inputs((images,)))) as step:
-        found: Any = compiled.host_outputs(step())
+    plain, _, wanted = run(TorchBackend(), images)
+    compiled, _, found = run(backend, images)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
     assert (plain.compiles, compiled.compiles) == (False, True)
     if compiler == "openvino":
