@@ -67,13 +67,18 @@ def test_weights_for_an_accelerator_are_mapped(tmp_path: Path, monkeypatch: pyte
     assert file.read_bytes() == content
 
 
-@pytest.fixture(scope="module")
-def seen() -> Any:
-    command = [sys.executable, "-m", "support.simulated_device", str(simulated_device.library())]
-    folder = simulated_device.SOURCE.parents[1]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+def printed(*words: str, **environment: str) -> Any:
+    """What a process with the simulated device prints last."""
+    command = [sys.executable, *words, str(simulated_device.library())]
+    folder, further = simulated_device.SOURCE.parents[1], os.environ | environment
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False, env=further)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def seen() -> Any:
+    return printed("-m", "support.simulated_device")
 
 
 @pytest.mark.slow
@@ -150,13 +155,7 @@ print(json.dumps(session.run("memory").to_dict()))
 @pytest.mark.slow
 @on_the_simulated_device
 def test_a_trial_measures_what_the_model_adds_to_the_device_and_not_to_the_host() -> None:
-    command = [sys.executable, "-c", TRIAL, str(simulated_device.library())]
-    folder, environment = simulated_device.SOURCE.parents[1], os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=200, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    memory = Memory.from_dict(json.loads(done.stdout.splitlines()[-1]))
+    memory = Memory.from_dict(printed("-c", TRIAL, OPENBLAS_NUM_THREADS="1"))
     assert memory.not_added is None
     assert memory.added_bytes == 4 * 64 * KIB  # the weights, the batch, and two results that are alive at once
     assert memory.device == "simulated"

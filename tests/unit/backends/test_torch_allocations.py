@@ -112,18 +112,11 @@ def test_a_backward_belongs_to_the_module_whose_forward_it_is_of() -> None:
     assert layers["0"].peak_bytes < 100 * SIZE
 
 
-class Summing(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1000))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.mean() + self.weight.sum()
-
-
 def test_a_gradient_that_is_copied_belongs_to_the_module_of_its_parameter() -> None:
     """The gradient of a sum is one number, expanded: the node that accumulates it makes the whole tensor."""
-    layers = by_path(seen_of(nn.Sequential(nn.Tanh(), Summing()), "sgd"))
+    summing: Any = Applied(lambda module, x: x.mean() + module.weight.sum())
+    summing.weight = nn.Parameter(torch.ones(1000))
+    layers = by_path(seen_of(nn.Sequential(nn.Tanh(), summing), "sgd"))
     assert layers["1"].kept_bytes == 4000
 
 
@@ -162,21 +155,16 @@ def test_what_runs_outside_the_model() -> None:
     assert (seen.peak_bytes, seen.peak_at) == (2 * SIZE, OUTSIDE)
 
 
-class Forgetting(nn.Module):
-    """Lets go of what it held when it is called for the first time, and keeps what it made last."""
+def test_memory_from_before_makes_nothing_negative() -> None:
+    """The model lets go of what it held when it is called for the first time, and keeps what it made last."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.held: Any = torch.zeros(50 * ROWS, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.held = x + 1
+    def forward(module: Any, x: torch.Tensor) -> torch.Tensor:
+        module.held = x + 1
         return torch.tanh(x)
 
-
-def test_memory_from_before_makes_nothing_negative() -> None:
+    module: Any = Applied(forward)
     with torch.profiler.profile(profile_memory=True):  # so that the profiler knows how large it is
-        module = Forgetting()
+        module.held = torch.zeros(50 * ROWS, WIDTH)
     seen = seen_of(module)
     assert all(moment.bytes >= 0 for moment in seen.timeline)
     assert by_path(seen)[ROOT].kept_bytes == SIZE
@@ -194,8 +182,7 @@ def test_a_compiled_module_is_one_module() -> None:
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_the_callers_tensors_and_our_copies_of_the_model_are_not_in_the_table(mode: Mode) -> None:
     mine, model = torch.ones(12345), nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH))
-    seen = sweeprof.Profiler(model, inputs=torch.randn(ROWS, WIDTH), mode=mode).seen("allocations")
-    assert isinstance(seen, Allocations)
+    seen: Any = sweeprof.Profiler(model, inputs=torch.randn(ROWS, WIDTH), mode=mode).seen("allocations")
     found = bytes_by_kind(seen.tensors)
     parameters = 4 * (WIDTH * WIDTH + 2 * WIDTH)
     assert (found["parameter"], found["buffer"]) == (parameters, 4 * 2 * WIDTH + 8)

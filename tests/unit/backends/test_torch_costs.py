@@ -285,8 +285,6 @@ def test_only_what_a_sparse_matrix_stores_is_multiplied(
     table = counted(Functional(function), getattr(STORED, layout)(), other, complete=False)
     assert table.method.startswith("real forward")
     assert (table.macs, table.flops, table.uncovered, table.buffers) == (macs, 2 * macs + added, {}, 0)
-    assert table.ops is not None
-    assert table.ops >= 0
 
 
 # Backwards

@@ -77,21 +77,13 @@ def raising(error: Exception) -> Any:
     return Applied(forward, linear=nn.Linear(4, 4), norm=nn.BatchNorm1d(4))
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_the_parameters_of_a_model_that_raises(device: str) -> None:
+def test_the_parameters_of_a_model_that_raises() -> None:
     """They need no forward, which raises as soon as something else is asked for."""
     batch = (torch.ones(3, 4), torch.zeros(3, dtype=torch.long))
-    profiler = sweeprof.Profiler(raising(KeyError("mine")).to(device), [batch])
-    assert {name: profiler.compute(name).value for name in WEIGHTS} == {
-        "params/total": 28,
-        "params/trainable": 28,
-        "params/buffers": 9,
-        "size/params_bytes": 112,
-        "size/buffers_bytes": 40,
-    }
-    if device == "cpu":
-        with pytest.raises(KeyError, match="mine"):
-            profiler.compute("compute/macs")
+    profiler = sweeprof.Profiler(raising(KeyError("mine")), [batch])
+    assert [profiler.compute(name).value for name in WEIGHTS] == [28, 28, 9, 112, 40]
+    with pytest.raises(KeyError, match="mine"):
+        profiler.compute("compute/macs")
 
 
 def test_a_model_on_meta_that_raises_says_what() -> None:
@@ -116,20 +108,19 @@ class Touchy(nn.Module):
     def __init__(self, calls: int, when: str, needs_values: bool) -> None:
         super().__init__()
         self.linear, self.norm, self.drop, self.late = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 4)
-        self.conv, self.attention, self.tied = (
-            nn.Conv2d(2, 2, 3, padding=1),
-            nn.MultiheadAttention(4, 2),
-            nn.Linear(4, 4),
-        )
+        self.conv, self.attention = nn.Conv2d(2, 2, 3, padding=1), nn.MultiheadAttention(4, 2)
+        self.tied = nn.Linear(4, 4)
         self.tied.weight = self.linear.weight
         self.when, self.needs_values = when, needs_values
         self.seen: dict[str, Any] = {}
-        left, raised = iter(range(calls)), []  # type: ignore[var-annotated]
-        self.is_over = lambda: next(left, None) is None  # a profiler puts back what a model holds, but not a function's
-        self.raised = lambda: raised
+        left = iter(range(calls))
+        raised: list[BaseException] = []
+        # A profiler puts back what a model holds, but not a function's.
+        self.is_over: Callable[[], bool] = lambda: next(left, None) is None
+        self.raised: Callable[[], list[BaseException]] = lambda: raised
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.conv(x.view(3, 2, 2, 1)).flatten(1)
+        y: torch.Tensor = self.conv(x.view(3, 2, 2, 1)).flatten(1)
         y = self.drop(self.norm(self.tied(self.linear(y))))
         y = self.late(self.attention(y, y, y)[0] + torch.rand_like(y))
         self.late.requires_grad_(False)
@@ -261,7 +252,7 @@ def test_values_are_not_there_on_meta(module: nn.Module) -> None:
 
 def test_layers_are_there_where_the_forward_cannot_be_traced() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(until(), nn.BatchNorm1d(4))).to("meta")
-    layers = sweeprof.profile(module, (3, 4), ["params/total"]).layers
+    layers: Any = sweeprof.profile(module, (3, 4), ["params/total"]).layers
     assert [(row.path, row.type, row.params, row.buffers) for row in layers.rows] == [
         (ROOT, "Sequential", 0, 0),
         ("0", "Linear", 20, 0),
@@ -272,7 +263,6 @@ def test_layers_are_there_where_the_forward_cannot_be_traced() -> None:
     ]
     assert {row.path: row.subtree.params for row in layers.rows if row.subtree}["1"] == 24
     assert LayerTable.from_dict(json.loads(json.dumps(layers.to_dict()))).uncounted == layers.uncounted
-    assert layers.uncounted is not None
     with pytest.raises(sweeprof.Unsupported, match="the model is on the meta device"):
         assert layers.macs
     assert layers.to_frame()["macs"].tolist() == [None] * 6
@@ -392,9 +382,8 @@ def test_a_constant_that_was_overwritten_is_live_no_longer_than_it_is_referred_t
             x = filled + 1
         return x
 
-    layers = table(Functional(forward), torch.ones(100, device=device))
+    layers: Any = table(Functional(forward), torch.ones(100, device=device))
     assert layers.method == "shapes"
-    assert layers.liveness is not None
     assert layers.liveness.peak_bytes == 3 * 400, "the two of a step and the constant of the step before"
 
 

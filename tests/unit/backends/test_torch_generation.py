@@ -15,7 +15,7 @@ from sweeprof.backends.torch.generation import GreedyLoop, generating, own_gener
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import GenerationConfig, Work
+from sweeprof.measuring.training_config import GenerationConfig
 from sweeprof.model_sources import check_generate
 from sweeprof.model_sources.transformers import import_transformers
 from sweeprof.results.observations import Generation
@@ -232,8 +232,7 @@ def test_the_encoder_and_the_keys_of_its_output_are_not_read_again() -> None:
     read = {n: p for n, p in named.items() if n.startswith("decoder.") and "EncDecAttention.k" not in n}
     read = {n: p for n, p in read.items() if "EncDecAttention.v" not in n and "relative_attention_bias" not in n}
     sizes = sum(p.numel() for p in read.values()) + V * H  # the tied table is the head
-    found = counted("t5", GenerationConfig(NEW)).weight_bytes
-    assert found is not None
+    found: Any = counted("t5", GenerationConfig(NEW)).weight_bytes
     relative = found - 4 * sizes
     assert relative == 4 * HEADS * (1 + MIDDLE + 1)  # the rows of the biases that were looked up
 
@@ -379,7 +378,6 @@ def test_models_that_generate_nothing(model: torch.nn.Module, said: str) -> None
         with pytest.raises(Unsupported) as caught:
             use()
         assert str(caught.value).startswith(said)
-    assert Work(None, generation=GenerationConfig(NEW)).mode == "generation"
 
 
 def test_a_compiled_model_is_not_measured_as_if_it_were() -> None:
@@ -393,3 +391,44 @@ def test_a_model_without_its_head_generates_no_text() -> None:
     with pytest.raises(UserError, match="needs a model that generates text, and LlamaModel has no generate"):
         check_generate(type(body), {})
     check_generate(type(made("llama")), {"num_beams": 2, "top_k": 3})
+
+
+# The forward of a caller that reads a cache or generates
+
+
+@pytest.mark.parametrize("kind", ["filled", "empty", "static"])
+def test_a_cache_among_the_inputs_is_read_and_left_to_its_caller(kind: str) -> None:
+    model: Any = made("llama")
+    transformers = import_transformers()
+    ids = torch.randint(3, 50, (B, 1))
+    cache = transformers.DynamicCache()
+    if kind == "static":
+        cache = transformers.StaticCache(config=model.config, max_cache_len=16)
+    if kind != "empty":
+        with torch.no_grad():
+            model(torch.randint(3, 50, (B, 10)), past_key_values=cache, use_cache=True)
+    before = int(cache.get_seq_length())
+    given = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
+    keys = {"empty": 1, "filled": 11, "static": 16}[kind]
+    names = ["compute/macs", *(["latency/forward"] if kind != "static" else [])]  # which is full after some steps
+    for _ in range(2):
+        profile = sweeprof.profile(model, given, names, protocol=QUICK, progress=False)
+        assert profile["compute/macs"].value == B * (llama_token(keys) + H * V)
+        assert profile[names[-1]].value
+    assert int(cache.get_seq_length()) == before
+    assert all(layer.keys is None or layer.keys.device.type == "cpu" for layer in cache.layers)
+    with torch.no_grad():
+        model(ids, past_key_values=cache, use_cache=True)
+
+
+def test_generate_finds_the_arguments_of_the_forward() -> None:
+    """It looks at the signature for what it may pass on."""
+    ids = prompt("llama")["input_ids"]
+
+    def generate(model: Any, ids: Any) -> Any:
+        arguments = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "use_cache": True}
+        return model.generate(ids, attention_mask=torch.ones_like(ids), **arguments)
+
+    forwards = T * llama_token(T) + llama_token(T + 1) + llama_token(T + 2) + 3 * H * V
+    profile = sweeprof.profile(made("llama"), (ids,), ["compute/macs"], forward=generate, progress=False)
+    assert profile["compute/macs"].value == B * forwards

@@ -31,8 +31,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing
 from sweeprof.measuring.layer_timing import MOST_REPEATS, NOT_DIFFERENTIATED, ProbeCost
 from sweeprof.measuring.timing import WallClock
-from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, PhaseTimes, Seconds
-from sweeprof.results.layers import LayerRow
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, PhaseTimes
 
 QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 SLEEPY = dataclasses.replace(QUICK, min_samples=5)
@@ -66,22 +65,19 @@ def profiler(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **
     return sweeprof.Profiler(model, inputs=inputs, mode=mode, **{"protocol": QUICK, **given})
 
 
-def timed(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **given: Any) -> LayerTimes:
-    found = profiler(model, inputs, mode, **given).seen("layer_times")
-    assert isinstance(found, LayerTimes)
-    return found
+def timed(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **given: Any) -> Any:
+    return profiler(model, inputs, mode, **given).seen("layer_times")
 
 
-def seconds_of(times: LayerTimes) -> dict[tuple[str, int], Seconds]:
+def seconds_of(times: LayerTimes) -> dict[tuple[str, int], Any]:
     return {(call.path, call.call): seconds for call, seconds in zip(times.calls, times.seconds, strict=True)}
 
 
-def rows_of(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **given: Any) -> dict[str, LayerRow]:
+def rows_of(model: nn.Module, inputs: Any = (2, 4), mode: Any = "inference", **given: Any) -> dict[str, Any]:
     """The rows of the layer table, by path and from the second call on its number."""
     one = profiler(model, inputs, mode, **given)
     one.seen("layer_times")
-    layers = one.layers
-    assert layers.timing is not None
+    layers: Any = one.layers
     assert layers.timing.unplaced == ()
     return {row.path if row.call < 1 else f"{row.path}:{row.call}": row for row in layers.rows}
 
@@ -161,7 +157,6 @@ def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward() ->
     for key, other in found.items():
         if key != ("1.1", 0):
             assert other.forward_self < NAP / 5
-            assert other.backward_self is not None
             assert other.backward_self < NAP / 5
 
 
@@ -194,7 +189,6 @@ def test_slow_steps_for_warming_up_are_in_the_raw_rows_alone() -> None:
     times = timed(nn.Sequential(linear(), SlowAtFirst()), protocol=dataclasses.replace(QUICK, warmup_steps=5))
     assert times.warmup == 5
     assert seconds_of(times)["1", 0].forward < NAP / 10
-    assert times.summary.forward.plain_s is not None
     assert times.summary.forward.plain_s < NAP / 10
     frame = times.to_frame(aggr=False)
     rows = frame[frame.path == "1"]
@@ -469,7 +463,6 @@ def check_naps(reentrant: bool) -> None:
     assert_slept(found["slow", 0].backward_self, [pick(again) + pick(naps("backward")) for pick in (min, max)])
     for key, other in found.items():
         if key != ("slow", 0):
-            assert other.backward_self is not None
             assert other.backward_self < 0.01, key
 
 
@@ -636,7 +629,6 @@ def test_the_parts_add_up_to_the_step_without_probes(calibrates: None, monkeypat
     seen = []
     for _ in range(ATTEMPTS):
         times = timed(model, inputs, "training", protocol=dataclasses.replace(QUICK, min_samples=20))
-        assert times.backward is not None
         assert times.forward_covered == pytest.approx(_covered(times, "forward", times.forward))
         assert times.backward_covered == pytest.approx(_covered(times, "backward", times.backward))
         seen.append((times.forward_covered, times.backward_covered))

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -431,12 +431,12 @@ def test_padding_adds_a_mask_to_the_scores_and_no_products(device: str, dtype: t
     """Transformers leaves out a mask without padding; its values are those of the caller, in every form of input."""
     module = small().to(device)
     masks = torch.ones(2, LENGTH, dtype=dtype), padding().to(dtype)
-    full, padded = [
-        count_layers(module, Inputs(kwargs={"input_ids": tokens(), "attention_mask": mask})) for mask in masks
-    ]
+    full, padded = (
+        cast(Any, count_layers(module, Inputs(kwargs={"input_ids": tokens(), "attention_mask": mask})))
+        for mask in masks
+    )
     assert full.method == padded.method == "shapes"
     assert full.macs == padded.macs
-    assert full.flops is not None
     scores = 2 * 2 * 4 * LENGTH * LENGTH
     assert padded.flops == full.flops + scores, "the mask is added to each score"
 
@@ -470,9 +470,7 @@ def test_a_mask_on_the_meta_device_is_zeros_where_its_values_are_needed() -> Non
 @pytest.mark.parametrize("architecture", named([a for a in ARCHITECTURES if a.kind in ("llama", "t5")]))
 def test_a_training_step_with_a_mask(architecture: Architecture) -> None:
     module = architecture.build().train()
-    state = torch.get_rng_state()
     step = count_training(module, Inputs(kwargs=architecture.inputs()))
-    assert torch.equal(torch.get_rng_state(), state)
     assert (step.estimated, step.uncovered) == (None, {})
     module = architecture.build(attn_implementation="eager").train()
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -499,54 +497,3 @@ def test_a_mask_of_every_token_by_every_other() -> None:
     config = {**ENCODER, "attention_window": 8, "max_position_embeddings": 4098}
     table = count_built(Architecture("longformer", MASKED, config, text).build, Inputs(kwargs=text(4096)))
     assert table.method == "shapes"
-
-
-def small_llama() -> Any:
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.LlamaConfig(vocab_size=50, num_key_value_heads=1, bos_token_id=1, eos_token_id=2, **sizes)
-    return transformers.LlamaForCausalLM(config).eval()
-
-
-def token_macs(keys: int) -> int:
-    """Of one token in both layers, and of its logits."""
-    return 2 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 32 + 2 * keys * 16) + 16 * 50
-
-
-@pytest.mark.parametrize("kind", ["filled", "empty", "static"])
-def test_a_cache_among_the_inputs_is_read_and_left_to_its_caller(kind: str) -> None:
-    model = small_llama()
-    ids = torch.randint(3, 50, (2, 1))
-    cache = transformers.DynamicCache()
-    if kind == "static":
-        cache = transformers.StaticCache(config=model.config, max_cache_len=16)
-    if kind != "empty":
-        with torch.no_grad():
-            model(torch.randint(3, 50, (2, 10)), past_key_values=cache, use_cache=True)
-    before = int(cache.get_seq_length())
-    given = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
-    keys = {"empty": 1, "filled": 11, "static": 16}[kind]
-    quick = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
-    names = ["compute/macs", *(["latency/forward"] if kind != "static" else [])]  # which is full after some steps
-    for _ in range(2):
-        profile = sweeprof.profile(model, given, names, protocol=quick, progress=False)
-        assert profile["compute/macs"].value == 2 * token_macs(keys)
-        assert profile[names[-1]].value
-    assert int(cache.get_seq_length()) == before
-    assert all(layer.keys is None or layer.keys.device.type == "cpu" for layer in cache.layers)
-    with torch.no_grad():
-        model(ids, past_key_values=cache, use_cache=True)
-
-
-def test_generate_finds_the_arguments_of_the_forward() -> None:
-    """It looks at the signature for what it may pass on."""
-    model = small_llama()
-    prompt = torch.randint(3, 50, (2, 6))
-
-    def generate(model: Any, ids: Any) -> Any:
-        arguments = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
-        return model.generate(ids, attention_mask=torch.ones_like(ids), **arguments)
-
-    logits = 16 * 50
-    forwards = 6 * (token_macs(6) - logits) + logits + token_macs(7) + token_macs(8)
-    profile = sweeprof.profile(model, (prompt,), ["compute/macs"], forward=generate, progress=False)
-    assert profile["compute/macs"].value == 2 * forwards

@@ -679,8 +679,7 @@ def test_a_buffer_in_the_memory_of_a_parameter_is_no_further_one(
     names = ["params/total", "params/buffers", "size/params_bytes", "size/buffers_bytes"]
     profile = sweeprof.profile(model, torch.randn(3, 16), names, progress=False)
     assert [profile[name].value for name in names] == [128, buffers, 512, 4 * buffers]
-    tree = profile.layers.inclusive().rows[0].subtree
-    assert tree is not None
+    tree: Any = profile.layers.inclusive().rows[0].subtree
     assert tree.params == 128
 
 
