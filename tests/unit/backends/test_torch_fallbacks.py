@@ -103,7 +103,10 @@ def test_inputs_of_the_wrong_shape_are_the_models_error() -> None:
 
 
 class Touchy(nn.Module):
-    """Remembers what it saw, moves statistics, draws numbers, freezes a layer and shares a weight; raises after some calls."""
+    """Remembers what it saw, moves statistics, draws numbers, freezes a layer and shares a weight; raises after some calls.
+
+    Half of it is in training mode, with a gradient, a frozen weight, hooks, and a forward of its own as accelerate gives it.
+    """
 
     def __init__(self, calls: int, when: str, needs_values: bool) -> None:
         super().__init__()
@@ -118,6 +121,13 @@ class Touchy(nn.Module):
         # A profiler puts back what a model holds, but not a function's.
         self.is_over: Callable[[], bool] = lambda: next(left, None) is None
         self.raised: Callable[[], list[BaseException]] = lambda: raised
+        self.attention.eval()
+        self.norm.weight.requires_grad_(False)
+        self.linear.weight.grad = torch.ones(4, 4)
+        self.register_forward_hook(lambda *_: None)
+        self.linear.register_forward_pre_hook(lambda *_: None)
+        plain = self.drop.forward
+        self.drop.forward = lambda *given: plain(given[0])  # type: ignore[method-assign]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.conv(x.view(3, 2, 2, 1)).flatten(1)
@@ -137,19 +147,6 @@ class Touchy(nn.Module):
     def fail(self, error: BaseException) -> None:
         self.raised().append(error)
         raise error
-
-
-def touchy(calls: int, when: str, needs_values: bool = False) -> Touchy:
-    """Half of it in training mode, with a gradient, a frozen weight, hooks, and a forward of its own as accelerate gives it."""
-    model = Touchy(calls, when, needs_values).train()
-    model.attention.eval()
-    model.norm.weight.requires_grad_(False)
-    model.linear.weight.grad = torch.ones(4, 4)
-    model.register_forward_hook(lambda *_: None)
-    model.linear.register_forward_pre_hook(lambda *_: None)
-    plain = model.drop.forward
-    model.drop.forward = lambda *given: plain(given[0])  # type: ignore[method-assign]
-    return model
 
 
 CALLS = {"analysis": 0, "training": 0, "timing": 3, "layer_times": 3, "operators": 3, "allocations": 1, "lines": 4}
@@ -176,7 +173,7 @@ VARIANTS: list[dict[str, Any]] = [
 def test_a_model_is_left_as_it_was_found(
     mode: Any, when: str, name: str, variant: dict[str, Any], needs_values: bool
 ) -> None:
-    model = touchy(CALLS[name], when, needs_values)
+    model = Touchy(CALLS[name], when, needs_values)
     session = LiveSession(
         backend=TorchBackend(**variant),
         protocol=sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=2, min_s=0),

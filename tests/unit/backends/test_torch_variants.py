@@ -28,10 +28,8 @@ from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, UserError, location_of
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import TrainingConfig
-from sweeprof.results.record import Protocol
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 
-SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=2, min_s=0)
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-2, "fp16": 1e-2, "int8": 1e-1}
 """Largest difference from the outputs in float32, over the largest of these."""
 IMAGES = np.random.default_rng(0).random((4, 1, 32, 32), dtype=np.float32)
