@@ -377,6 +377,7 @@ X = torch.linspace(-1, 1, 8).reshape(2, 4)
 CASES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, set[str]]] = {
     "in place": (in_place, X, set()),
     "nested": (around, X, set()),
+    "convolutions": (lambda: nn.Sequential(nn.Conv1d(1, 3, 1), nn.ReLU(), nn.Conv1d(3, 2, 1)), X[:, None], set()),
     "lstm": (recurrent, X, set()),
     "encoder": (
         _encoder,
@@ -437,7 +438,7 @@ def test_every_layer_that_computes_a_gradient_has_a_backward_and_the_others_a_re
     assert {name for name, row in called.items() if row.time_reason == NOT_DIFFERENTIATED} == without
     assert {name for name, row in called.items() if row.backward_s is None} == without
     assert all(row.forward_s is not None and row.forward_s > 0 for row in called.values())
-    leaves = [row for name, row in called.items() if row.type == "Linear" and name not in without]
+    leaves = [row for name, row in called.items() if row.type in ("Linear", "Conv1d") and name not in without]
     assert all(row.backward_s is not None and row.backward_s > 0 for row in leaves)
 
 
