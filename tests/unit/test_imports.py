@@ -1,4 +1,4 @@
-"""Rules that the import contracts in pyproject.toml cannot express: frameworks by folder, the cost of a start, processes."""
+"""Rules that the import contracts in pyproject.toml cannot express: frameworks by folder, the environment, the cost of a start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -41,46 +41,10 @@ WRITES_ENVIRONMENT = {
     # XLA asks NPROC for the size of its pools, when its client starts; it has no other switch.
     "backends/jax/adapter.py",
 }
-READS_PROC = {
-    "passes/energy.py",
-    "results/environment.py",
-    "measuring/process_memory.py",
-    "measuring/timing.py",
-    # The children of this process, after every trial.
-    "run/fork_server.py",
-    # The descendants of a process whose memory is followed.
-    "processes.py",
-    # The memory of this process at each line.
-    "measuring/line_profile.py",
-    # The memory of a trial and of the processes that it started.
-    "run/trial_limits.py",
-    # The boot of the host, whose monotonic clock a budget is kept by.
-    "run/stopping.py",
-    # Who holds a lock that a command waits for.
-    "run/locks.py",
-    # The memory of a program and of the processes that it starts.
-    "backends/command.py",
-}
-
-
-STARTS_PROCESSES = (
-    *("run/", "cluster/", "plan/", "cli/", "doctor/", "processes.py"),
-    "results/environment.py",  # asks git for the revision
-    "passes/memory.py",  # what it measures ends with it
-    "backends/torch/state.py",  # follows the threads of a pool of multiprocessing
-    "backends/command.py",  # runs the program that is measured
-    "backends/fake.py",  # ends its own process, as it is told to
-    "backends/model_files.py",  # what makes a model's file must not be in the process that is measured
-)
 
 
 def relative(file: Path) -> str:
     return file.relative_to(PACKAGE).as_posix()
-
-
-def module_name(file: Path) -> str:
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @cache
@@ -94,32 +58,11 @@ def nodes_of(file: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(parsed(file)))
 
 
-MODULES = {module_name(file) for file in FILES}
-
-
-def for_types_only(tree: ast.Module) -> set[ast.AST]:
-    """Every node below an ``if TYPE_CHECKING``: it is never run."""
-    guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING")]
-    return {inner for guard in guards for statement in guard.body for inner in ast.walk(statement)}
-
-
-def imports(file: Path, types_too: bool = True) -> Iterator[str]:
-    """Modules that the file imports, at its top and within functions; ``from a import b`` is ``a.b`` where that is a module."""
-    ignored = set() if types_too else for_types_only(parsed(file))
-    for node in nodes_of(file):
-        if node in ignored:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: a relative import"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in MODULES else str(node.module)
-
-
-def test_the_public_names_are_imported_when_asked() -> None:
-    assert [name for name in imports(PACKAGE / "__init__.py", types_too=False) if name.startswith("sweeprof")] == []
+def imported_by_statement(node: ast.AST) -> list[str]:
+    """Modules that a statement imports."""
+    if isinstance(node, ast.ImportFrom):
+        return [str(node.module)]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
 
 
 # Rules for every file: what breaks them
@@ -152,7 +95,7 @@ FRAMEWORKS_BY_FOLDER = {
 def frameworks_of_other_folders(file: Path) -> set[str]:
     """What ruff cannot say: that the torch folder must not import TensorFlow, also by ``import_module``."""
     allowed = next((names for place, names in FRAMEWORKS_BY_FOLDER.items() if relative(file).startswith(place)), set())
-    found = {name.split(".")[0] for name in imports(file)}
+    found = {name.split(".")[0] for node in nodes_of(file) for name in imported_by_statement(node)}
     found.update(re.findall(r"import_module\([\"'](\w+)", file.read_text(encoding="utf-8")))
     return (found & set(FRAMEWORKS)) - allowed
 
@@ -160,20 +103,8 @@ def frameworks_of_other_folders(file: Path) -> set[str]:
 def frameworks_outside_builders_of_the_zoo(file: Path) -> set[str]:
     if not relative(file).startswith("zoo/") or file.name == "train.py":  # makes the weight files; no run imports it
         return set()
-    tree = parsed(file)
-    skipped = for_types_only(tree)
-    found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped:
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [str(node.module)]
-            found.update(name.split(".")[0] for name in names)
+    found = {name.split(".")[0] for node in parsed(file).body for name in imported_by_statement(node)}
     return found & set(FRAMEWORKS)
-
-
-def attributes_of_os(file: Path) -> Iterator[str]:
-    for node in nodes_of(file):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
-            yield f"os.{node.attr}"
 
 
 def environment_writes(file: Path) -> set[str]:
@@ -191,33 +122,10 @@ def environment_writes(file: Path) -> set[str]:
     return found if relative(file) not in WRITES_ENVIRONMENT else set()
 
 
-def files_of_the_system(file: Path) -> set[str]:
-    strings = {n.value for n in nodes_of(file) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-    return {text for text in strings if re.match(r"/(proc|sys)(/|$)", text) and relative(file) not in READS_PROC}
-
-
-def processes_that_are_not_the_sweeps(file: Path) -> set[str]:
-    starting = r"os\.(fork|forkpty|posix_spawnp?|spawn\w+|exec\w+|system|popen|kill|killpg)"
-    found = {text for text in attributes_of_os(file) if re.fullmatch(starting, text)}
-    found |= {name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")}
-    return found if not relative(file).startswith(STARTS_PROCESSES) else set()
-
-
-def input_and_output_of_what_is_pure(file: Path) -> set[str]:
-    if not re.match(r"report/|results/(compare|statistics)|plan/plan", relative(file)):
-        return set()
-    calls = {ast.unparse(n.func) for n in nodes_of(file) if isinstance(n, ast.Call)}
-    # `Console(file=StringIO()).print` makes a text; the templates of a report lie beside the code and are read once.
-    return {c for c in calls if re.search(r"(^open|^print|\.(open|write_text|write_bytes|mkdir|unlink))$", c)}
-
-
 RULES: tuple[Callable[[Path], set[str]], ...] = (
     frameworks_of_other_folders,
     frameworks_outside_builders_of_the_zoo,
     environment_writes,
-    files_of_the_system,
-    processes_that_are_not_the_sweeps,
-    input_and_output_of_what_is_pure,
 )
 
 
