@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pandas as pd
 import pytest
 
 from support.command import Ran, call_command, call_module
@@ -224,27 +223,3 @@ def test_a_named_combination_is_everyones_baseline_and_what_qualifies_is_told(tm
     assert "×2.00 [2.00–2.00] worse" in ran.out
     assert "2 of 3 combinations fulfil them" in " ".join(ran.out.split())
     assert [line.split()[:2] for line in ran.out.splitlines() if "✗" in line] == [["3", "✗"]]
-    folder = ran.folder("adhoc")
-    table = pd.read_csv(folder / "comparison.csv").set_index("backend.slowdown")
-    assert list(table["qualifies"]) == [True, True, False]
-    assert list(table["pareto"]) == [True, False, False]
-    for report in ("comparison.md", "report.html"):
-        assert "2 of 3 combinations fulfil them" in (folder / report).read_text()
-
-
-def test_every_mistake_of_a_comparison_is_told_at_once(tmp_path: Path) -> None:
-    ran = call_command(
-        tmp_path,
-        *FAKE,
-        "compare.baseline=last",
-        "compare.thresholds={latncy: 0.1}",
-        "compare.pareto=[latency]",
-        'compare.constraints=["latency < 5 mss"]',
-    )
-    assert ran.code == 1
-    errors = ran.err.splitlines()
-    assert len(errors) == 4
-    assert "compare.baseline: 'last' does not exist: there are no sweeps" in errors[0]
-    assert "Did you mean 'latency'?" in errors[1]
-    assert "a Pareto front needs at least two" in errors[2]
-    assert "has a number in 'mss', which is not a unit" in errors[3]

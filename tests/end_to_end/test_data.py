@@ -1,25 +1,20 @@
-"""Data in real sweeps: the same samples in six forms, samples of several arrays, and the data loader alone."""
+"""Data in real sweeps: when and how often they are decoded, and the data loader alone."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from support.command import call_command, values_of
-from support.kinds_of_data import write_digits
-from support.planning import planned, write_configs
+from support.planning import planned
 from support.plans import read_records
 from sweeprof.passes.timing import Loading
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.run.shard import prepare_data
-
-# Forms of data
 
 LOGGED = """
 import os, time
@@ -33,26 +28,6 @@ class Logged:
     def __len__(self): return 8
     def __getitem__(self, at): return np.full(10, at, np.float32), at
 """
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("measured_in_forks")
-def test_six_kinds_of_data_give_the_same_accuracy(tmp_path: Path) -> None:
-    kinds = write_digits(tmp_path)
-    sweep = {
-        "variants": {"data": kinds},
-        "axes": {"data": list(kinds)},
-        "metrics": {"select": ["quality/accuracy"]},
-        "batch_size": 64,
-    }
-    write_configs(tmp_path / "mine", {"sweep/forms": f"# @package _global_\n{yaml.safe_dump(sweep)}"})
-    ran = call_command(tmp_path, "--config-dir", "mine", "+sweep=forms", "tracking=none", "isolation=fork")
-    rows = ran.rows("forms")
-    assert len(rows) == 6
-    accuracies = {values_of(row)["quality/accuracy"] for row in rows}
-    assert {row["status"] for row in rows} == {"ok"}, [row["reason"] for row in rows]
-    assert len(accuracies) == 1
-    assert min(accuracies) > 0.9
 
 
 @pytest.mark.slow
@@ -86,111 +61,6 @@ def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_
     profiler = Profiler.from_config({**combination.config, "dataset": node})
     profiler.session.prepare()
     assert len(list((tmp_path / "cache" / "entries").iterdir())) == 1
-
-
-# Samples of several arrays
-
-
-PACKAGE = dedent(
-    '''
-    """A model of ids and an image, the same in two frameworks, and its data in several forms."""
-
-    import numpy as np
-
-    from sweeprof.datasets import Split
-
-    random = np.random.default_rng(0)
-    EMBEDDING, KERNEL, WEIGHT, BIAS = (
-        random.standard_normal(shape).astype(np.float32) for shape in ((50, 16), (3, 3, 3, 8), (24, 5), (5,))
-    )
-
-
-    class Pairs:
-        """Whole numbers and images, with classes."""
-
-        channel_axis = 1
-
-        def __init__(self, form: str = "mapping") -> None:
-            self.form = form
-
-        def split(self, name: str) -> Split:
-            random = np.random.default_rng(name == "test")
-            ids, image = random.integers(0, 50, (40, 12)), random.standard_normal((40, 3, 8, 8)).astype(np.float32)
-            inputs = {"mapping": {"ids": ids, "image": image}, "tuple": (ids, image)}[self.form]
-            return Split(inputs, random.integers(0, 5, 40))
-
-
-    def torch_model():
-        import torch
-
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.table, self.conv, self.head = torch.nn.Embedding(50, 16), torch.nn.Conv2d(3, 8, 3), torch.nn.Linear(24, 5)
-                torch.nn.init.zeros_(self.conv.bias)
-                values = (EMBEDDING, KERNEL.transpose(3, 2, 0, 1).copy(), WEIGHT.T.copy(), BIAS)
-                parameters = (self.table.weight, self.conv.weight, self.head.weight, self.head.bias)
-                for parameter, value in zip(parameters, values):
-                    parameter.data = torch.from_numpy(value).to(parameter.device)
-
-            def forward(self, ids, image):
-                features = self.conv(image).mean((2, 3))
-                return {"features": features, "logits": self.head(torch.cat([self.table(ids).mean(1), features], 1))}
-
-        return Net()
-
-
-    def keras_model():
-        import keras
-        from keras import layers
-
-        ids, image = keras.Input((12,), dtype="int32", name="ids"), keras.Input((8, 8, 3), name="image")
-        words = layers.Embedding(50, 16)(ids)
-        features = layers.GlobalAveragePooling2D()(layers.Conv2D(8, 3)(image))
-        logits = layers.Dense(5)(layers.Concatenate()([layers.GlobalAveragePooling1D()(words), features]))
-        model = keras.Model({"ids": ids, "image": image}, {"features": features, "logits": logits})
-        values = {(50, 16): EMBEDDING, (3, 3, 3, 8): KERNEL, (24, 5): WEIGHT, (5,): BIAS, (8,): np.zeros(8)}
-        model.set_weights([values[variable.shape] for variable in model.weights])
-        return model
-    '''
-)
-
-QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.rounds=1", "batch_size=4")
-COUNTS_AND_ANSWERS = "quality/agreement,quality/accuracy,params/total,compute/macs"
-
-
-def rows_of(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
-    (tmp_path / "pairs.py").write_text(PACKAGE, encoding="utf-8")
-    model = "torch: {_target_: pairs.torch_model}\ntensorflow: {_target_: pairs.keras_model}\n"
-    dataset = "_target_: pairs.Pairs\nform: mapping\n"
-    write_configs(tmp_path / "mine", {"model/pairs": model, "dataset/pairs": dataset})
-    ran = call_command(tmp_path, "--config-dir", "mine", "model=pairs", "dataset=pairs", *QUICKLY, *arguments)
-    rows = ran.rows()
-    for row in rows:
-        values = values_of(row)
-        assert row["status"] == "ok", row["reason"]
-        assert values["params/total"] == 50 * 16 + 8 * 27 + 8 + 24 * 5 + 5
-        assert values["compute/macs"] == 4 * (8 * 27 * 36 + 24 * 5)
-        assert values["quality/agreement"] < 1e-5
-    assert len({values_of(row)["quality/accuracy"] for row in rows}) == 1
-    return rows
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("measured_in_forks")
-def test_a_mapping_is_keyword_arguments_and_a_tuple_positional_ones(tmp_path: Path) -> None:
-    """A mapping on every kind of backend: the test of a training step has the others."""
-    axes = ("dataset.form=mapping,tuple", "backend=torch,onnxruntime,litert")
-    exclude = "exclude=[{dataset.form: tuple, backend: [onnxruntime, litert]}]"  # a conversion takes long
-    rows = rows_of(tmp_path, *axes, exclude, f"metrics.select=[{COUNTS_AND_ANSWERS},latency/forward]")
-    assert len(rows) == 4
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("measured_in_forks")
-def test_a_training_step_and_ranges_of_eight_bits_have_them_too(tmp_path: Path) -> None:
-    loss = ("metrics=training", "training.loss=cross_entropy")
-    rows_of(tmp_path, *loss, "backend=torch,tensorflow,jax", f"metrics.select=[{COUNTS_AND_ANSWERS},latency/total]")
 
 
 # mode=loading

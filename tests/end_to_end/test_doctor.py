@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from support.command import Ran, call_module, run_command
+from support.command import Ran, call_module
+from sweeprof.doctor import Advice, Finding
 from sweeprof.run import locks
 from sweeprof.run.locks import Holder, HostLock
 
@@ -54,17 +52,24 @@ def test_everything_is_looked_at(tmp_path: Path) -> None:
     assert rows["Noise", "protocol=default"]["value"].startswith("5 rounds settle ")
 
 
-def test_the_quick_one_tests_no_backend_and_waits_for_the_lock(tmp_path: Path) -> None:
+def test_the_quick_one_tests_no_backend_and_waits_and_strict_fails_where_something_distorts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advice = Advice("close other programs", "ps")
+    busy_host = Finding("Load", "processors busy with other things", "3.0 of 4", None, advice, distorts=True)
+    monkeypatch.setattr("sweeprof.doctor.interference", lambda: [busy_host])
     let_go = threading.Event()
     busy = threading.Thread(target=partial(_busy, let_go))
     busy.start()
     threading.Timer(2.0, let_go.set).start()
     try:
-        ran = doctor(tmp_path, "--quick")
+        ran = doctor(tmp_path, "--quick", "--strict")
     finally:
         let_go.set()
         busy.join()
-    assert ran.code == 0, ran.err
+    assert ran.code == 2, ran.err
+    assert "Before you measure small differences" in ran.out
+    assert "Load, processors busy with other things" in ran.out
     assert f"waiting for sweep other (s9) of user {getpwuid(os.geteuid()).pw_name}, pid {os.getpid()}" in ran.err
     assert "(not imported: --quick)" in ran.out
     assert "protocol=rigorous" in ran.out
@@ -74,23 +79,3 @@ def test_the_quick_one_tests_no_backend_and_waits_for_the_lock(tmp_path: Path) -
 def _busy(let_go: threading.Event) -> None:
     with HostLock(Holder(os.getpid(), "me", "s9", "other")).taken(True):
         let_go.wait(60)
-
-
-@pytest.mark.thorough
-def test_strict_fails_where_something_would_distort(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "while True: pass"]
-    spinning = [subprocess.Popen(command) for _ in range((psutil.cpu_count() or 1) // 2 + 1)]
-    try:
-        # In a process of its own: of this one, the spinning processes are children, which are not "other things".
-        ran = run_command(tmp_path, "doctor", "--quick", "--strict")
-    finally:
-        _end(spinning)
-    assert ran.code == 2
-    assert "Before you measure small differences" in ran.out
-    assert "Load, processors busy with other things" in ran.out
-
-
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        process.kill()
-        process.wait()

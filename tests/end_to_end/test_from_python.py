@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -193,9 +192,9 @@ if __name__ == "__main__":
 """
 
 
-def start_program(folder: Path, rounds: int = 3, **options: Any) -> subprocess.Popen[str]:
+def start_program(folder: Path, **options: Any) -> subprocess.Popen[str]:
     """A program that measures eight fake combinations."""
-    settings = {**FAKE, "protocol.rounds": rounds, "model.fake.step_s": 0.01, "limits.locks": str(lock_folder(folder))}
+    settings = {**FAKE, "protocol.rounds": 3, "model.fake.step_s": 0.01, "limits.locks": str(lock_folder(folder))}
     (folder / "program.py").write_text(PROGRAM.format(settings=settings))
     return subprocess.Popen([sys.executable, "program.py"], cwd=folder, env=environment(folder), text=True, **options)
 
@@ -257,21 +256,3 @@ def test_a_sweep_that_is_killed_is_an_error_that_says_how_to_continue(tmp_path: 
         child.kill()
         _, err = process.communicate(timeout=60)
     assert "WorkerError: its from python process was killed by SIGKILL (signal 9); what was measured is kept" in err
-
-
-@pytest.mark.slow
-def test_a_terminal_has_a_bar_that_is_removed_at_the_end(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    with start_program(tmp_path, rounds=2, stdout=subprocess.DEVNULL, stderr=theirs) as process:
-        os.close(theirs)
-        seen = b""
-        with suppress(OSError):  # the other side of a terminal that was closed
-            while data := os.read(ours, 1 << 16):
-                seen += data
-        assert process.wait(60) == 0
-    os.close(ours)
-    text = seen.decode()
-    assert "sweeprof: [" in text
-    assert "█" in text
-    assert text.endswith("\r\x1b[2K")
-    assert "batch_size 1" in text

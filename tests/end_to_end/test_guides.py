@@ -54,6 +54,30 @@ def measured(folder: Path, *arguments: str, name: str = "adhoc") -> list[dict[st
     return rows
 
 
+SMALL = "model.config.n_layer=1 model.config.n_embd=32 model.config.n_head=2 inputs.sequence_length=8"
+CACHE_BYTES = 2 * 2 * 4 * 32 * (16 + 64) * 4 * 4
+FIGURES: dict[str, tuple[str, str, dict[str, tuple[float, float]]]] = {
+    "training.loss=own": (
+        "models.md",
+        f"{SMALL} metrics.select=[latency/iteration]",
+        {"latency/iteration": (0, 100)},
+    ),
+    "torchmetrics": ("data.md", "", {"quality/f1": (0.98, 1), "quality/certain": (0.9, 1)}),
+    "my_detection": ("data.md", "", {"quality/places": (0.2, 0.5)}),  # of three classes, by chance
+    "=t5": ("language_models.md", "", {"generation/kv_cache_bytes": (CACHE_BYTES - 1, CACHE_BYTES + 1)}),
+}
+"""By a word of a command, its page, what a test adds, and between which figures the values are."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("word", FIGURES)
+def test_a_command_gives_the_figures_that_it_should(tmp_path: Path, word: str) -> None:
+    page, more, figures = FIGURES[word]
+    (row,) = measured(tmp_path, *command_of(page, tmp_path, word), *more.split())
+    for name, (low, high) in figures.items():
+        assert low < values_of(row)[name] < high, name
+
+
 # Backends
 
 
@@ -95,42 +119,6 @@ def test_the_commands_can_be_planned(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_training_a_model_on_the_loss_that_it_returns_itself(tmp_path: Path) -> None:
-    small = "model.config.n_layer=1 model.config.n_embd=32 model.config.n_head=2 inputs.sequence_length=8"
-    command = command_of("models.md", tmp_path, "training.loss=own")
-    (row,) = measured(tmp_path, *command, *small.split(), "metrics.select=[latency/iteration]")
-    assert values_of(row)["latency/iteration"] > 0
-    (plan,) = [json.loads(path.read_text()) for path in tmp_path.glob("**/plan.json")]
-    assert '"labels"' in json.dumps(plan)
-
-
-@pytest.mark.thorough
-def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
-    """Sequence length, batch size, precision and backend are axes; outputs agree, and what cannot be run has a reason."""
-    model = (
-        "model=transformers model.architecture=bert model.task=text-classification model.config.num_hidden_layers=1 "
-        "model.config.hidden_size=64 model.config.num_attention_heads=2 inputs.sequence_length=16,32"
-    )
-    variants = "batch_size=2 backend=torch,onnxruntime backend.precision=fp32,bf16"
-    select = "metrics.select=[latency/forward,throughput/units_per_s,compute/macs,quality/agreement]"
-    exclude = "exclude=[{backend: onnxruntime, inputs.sequence_length: 32}]"  # an export takes long
-    rows = call_command(tmp_path, *model.split(), *variants.split(), select, exclude, *QUICKLY).rows()
-    assert len(rows) == 6
-    for row in rows:
-        precision, values = row["axes"]["backend.precision"], values_of(row)
-        is_bf16_onnx = (row["axes"]["backend"], precision) == ("onnxruntime", "bf16")
-        assert row["status"] == ("unsupported" if is_bf16_onnx else "ok"), row["reason"]
-        if not is_bf16_onnx:
-            assert values["quality/agreement"] < (1e-5 if precision == "fp32" else 0.1)
-            length, batch = row["axes"]["inputs.sequence_length"], row["axes"]["batch_size"]
-            tokens = length * batch / values["latency/forward"]
-            assert values["throughput/tokens_per_s"] == pytest.approx(tokens, rel=1e-6)
-            projections = length * (4 * 64 * 64 + 2 * 64 * 3072)
-            attention = 2 * length * length * 64
-            assert values["compute/macs"] == batch * (projections + attention + 64 * 64 + 64 * 2)
-
-
-@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_the_example_of_timm(tmp_path: Path) -> None:
     """One of its three models, at one batch size; the whole of it is planned by tests/unit/config/test_configs.py."""
@@ -160,14 +148,6 @@ def test_the_unit_of_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.M
     assert workload_of(clips, Inputs.from_batch(batch), 3) == Workload("seconds of audio", 1 + 0.5 + 0.75)
 
 
-@pytest.mark.thorough
-def test_further_quality_metrics(tmp_path: Path) -> None:
-    (row,) = measured(tmp_path, *command_of("data.md", tmp_path, "torchmetrics"))
-    assert 0.98 < values_of(row)["quality/f1"] < 1
-    assert 0.9 < values_of(row)["quality/certain"] < 1
-    assert row["cells"]["quality/f1"]["measurement"]["better"] == "higher"
-
-
 @pytest.mark.slow
 def test_data_in_five_minutes(tmp_path: Path) -> None:
     others = ("--config-dir", "torchmetrics", "my_detection")  # have tests of their own
@@ -182,13 +162,6 @@ def test_data_in_five_minutes(tmp_path: Path) -> None:
     both, chosen, table = set(accuracies[:2]), accuracies[2], accuracies[3]
     assert both == {table}
     assert min(table, chosen) > 0.9
-
-
-@pytest.mark.thorough
-def test_a_metric_of_several_outputs_and_targets(tmp_path: Path) -> None:
-    command = command_of("data.md", tmp_path, "my_detection")
-    (row,) = measured(tmp_path, *command)
-    assert 0.2 < values_of(row)["quality/places"] < 0.5  # of three classes, by chance
 
 
 @pytest.mark.slow
@@ -255,12 +228,6 @@ def test_a_decoder(tmp_path: Path) -> None:
         assert set(reasons(row)) <= {f"generation/time_per_token_p{p}" for p in (95, 99)}
         assert 0 < found["rate/mbu_decode"] < 2
         assert found["generation/time_to_first_token"] < found["generation/latency"]
-
-
-@pytest.mark.thorough
-def test_an_encoder_with_a_decoder(tmp_path: Path) -> None:
-    (row,) = measured(tmp_path, *command_of(LANGUAGE, tmp_path, "=t5"))
-    assert values_of(row)["generation/kv_cache_bytes"] == 2 * 2 * 4 * 32 * (16 + 64) * 4 * 4
 
 
 @pytest.mark.slow

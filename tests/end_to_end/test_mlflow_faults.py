@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import signal
@@ -12,7 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -112,31 +113,24 @@ def every(number: int, fault: Fault) -> Callable[[str, str, int], Fault]:
     return lambda method, path, count: fault if count % number == number - 1 else None
 
 
-@pytest.mark.parametrize("fault", [500, pytest.param("twice", marks=pytest.mark.thorough)])
-def test_requests_that_fail(fault: Fault, front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
-    front.fault = every(5, fault)
+LOST = itertools.cycle(("drop", None))
+FAULTS: dict[str, Callable[[str, str, int], Fault]] = {
+    "one in five fails": every(5, 500),
+    "one in five arrives twice": every(5, "twice"),
+    "each answer to making a run is lost": lambda method, path, number: (
+        next(LOST) if path.endswith("runs/create") else None
+    ),
+    "one hangs": lambda method, path, number: "hang" if number == 12 else None,
+}
+
+
+FIRST, *FURTHER = FAULTS
+
+
+@pytest.mark.parametrize("fault", [FIRST, *(pytest.param(name, marks=pytest.mark.thorough) for name in FURTHER)])
+def test_requests_that_fail(fault: str, front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
+    front.fault = FAULTS[fault]
     assert sync(tmp_path, folder, front.url) == (0, "")
-    assert_whole(server.url, folder)
-
-
-@pytest.mark.thorough
-def test_each_answer_to_making_a_run_is_lost(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
-    made = Counter[str]()
-
-    def lose(method: str, path: str, number: int) -> Fault:
-        made[path] += 1
-        return "drop" if path.endswith("runs/create") and made[path] % 2 else None
-
-    front.fault = lose
-    assert sync(tmp_path, folder, front.url) == (0, "")
-    assert_whole(server.url, folder)
-
-
-@pytest.mark.thorough
-def test_a_request_that_hangs_is_asked_again(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
-    front.fault = lambda method, path, number: "hang" if number == 12 else None
-    with mlflow_settings(timeout=2):
-        assert sync(tmp_path, folder, front.url) == (0, "")
     assert_whole(server.url, folder)
 
 
@@ -148,19 +142,6 @@ def test_a_server_that_refuses_is_asked_once(front: Proxy, folder: Path, tmp_pat
     assert "<h1>proxy</h1>" in err
     assert len(err.splitlines()) == 1
     assert len(front.asked) == 1
-
-
-@pytest.mark.thorough
-def test_a_silent_server_is_served_later(front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path) -> None:
-    front.fault = lambda method, path, number: "hang"
-    code, err = sync(tmp_path, folder, front.url)
-    assert (code, "the tracker made no progress for 120 s" in err) == (2, True), err
-    stored = read_json(folder / "tracking.json")
-    assert stored["sent"] is None
-    assert "made no progress" in stored["trouble"]
-    front.fault = lambda method, path, number: None
-    assert sync(tmp_path, folder, front.url) == (0, "")
-    assert_whole(server.url, folder)
 
 
 @pytest.mark.parametrize(
@@ -252,51 +233,22 @@ def test_sweeps_at_once_to_one_new_postgres(sweep: Callable[[str], Path], tmp_pa
         assert (code, "authentication failed" in err) == (2, True), err
 
 
-@contextmanager
-def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Callable[[], None]) -> Iterator[None]:
-    """End what is behind the proxy at that request, and start it at once; whoever asks meanwhile is refused."""
-    starting = threading.Thread(target=up)
-
-    def restart(method: str, path: str, number: int) -> Fault:
-        if number == request:
-            down()
-            starting.start()
-        return None
-
-    front.fault = restart
-    try:
-        yield
-        assert starting.ident is not None, f"there were only {len(front.asked)} requests"
-    finally:
-        if starting.ident is not None:
-            starting.join()
-
-
 @pytest.mark.thorough
 def test_a_server_restarted_while_it_is_sent_to(
     front: Proxy, server: MlflowServer, folder: Path, tmp_path: Path
 ) -> None:
-    with restarted_at(20, front, lambda: server.end(signal.SIGKILL), server.up):
-        assert sync(tmp_path, folder, front.url) == (0, "")
+    starting = threading.Thread(target=server.up)
+
+    def restart(method: str, path: str, number: int) -> Fault:
+        if number == 20:
+            server.end(signal.SIGKILL)
+            starting.start()  # whoever asks meanwhile is refused
+        return None
+
+    front.fault = restart
+    assert sync(tmp_path, folder, front.url) == (0, "")
+    starting.join()
     assert 502 in front.answered
-    assert_whole(server.url, folder)
-
-
-@pytest.mark.thorough
-def test_a_server_that_is_there_only_at_the_end_gets_all(front: Proxy, server: MlflowServer, tmp_path: Path) -> None:
-    (tmp_path / "waiting.py").write_text(WAITING)
-    front.fault = lambda method, path, number: 503
-    with running_command(tmp_path, *WAITS, f"tracking.uri={front.url}") as process:
-        wait_for(lambda: (tmp_path / "waits").exists() and bool(front.asked), process)
-        time.sleep(2)  # for the answer to be understood
-        front.fault = lambda method, path, number: None
-        (tmp_path / "go").touch()
-        out, err = process.communicate(timeout=200)
-    assert process.returncode == 0, err
-    assert "everything is sent after the last measurement" in err
-    assert f"Compare    {front.url}/#/experiments/" in out
-    assert "Not sent" not in out
-    folder = folder_of(tmp_path)
     assert_whole(server.url, folder)
 
 

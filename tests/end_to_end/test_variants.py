@@ -1,4 +1,4 @@
-"""Variants of PyTorch as axes of a sweep, through the real command."""
+"""A compiled model beside the same model as it is, through the real command."""
 
 from __future__ import annotations
 
@@ -11,25 +11,10 @@ import pytest
 
 from support.command import Command
 
-pytestmark = pytest.mark.slow
-
 SHORT = ("protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.min_samples=3", "tracking=none")
 
 
-@pytest.mark.thorough
-def test_precisions_are_compared_with_single_precision(called: Command) -> None:
-    select = "metrics.select=[latency/forward,quality/agreement]"
-    ran = called("model=lenet5", "backend.precision=fp32,bf16,int8", select, "protocol.rounds=3", *SHORT)
-    rows = ran.rows()
-    assert [row["differs"] for row in rows] == [{}] * 3
-    assert all(row["cells"]["latency/forward"]["verdict_reason"] != "different_environment" for row in rows)
-    table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("backend.precision")
-    assert table["quality/agreement"]["fp32"] == 0
-    assert 0 < table["quality/agreement"]["bf16"] < 0.05
-    assert 0 < table["quality/agreement"]["int8"] < 0.05
-    assert "vs fp32" in ran.out
-
-
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch.compile needs a C++ compiler")
 def test_compiled(sweeprof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

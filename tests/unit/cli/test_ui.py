@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -136,58 +136,56 @@ def test_a_port_that_cannot_be_used(sweep: Path, said: Said, login: str) -> None
     sent(sweep, None)
     allowed = "error: --port: 70000 is not a port that you may use: 1024 to 65535, or 0 for any free port."
     assert said(sweep, "--port", "70000") == (1, allowed)
-    with answering(404) as port:
-        code, err = said(sweep, "--port", port)
+    with answering(404) as server:
+        code, err = said(sweep, "--port", server.server_port)
         assert code == 1
-        assert err.startswith(f"error: --port: {port} is taken: another program listens there")
-        assert Answering.authorizations == []  # the login is not for whoever listens on this machine
-        assert is_healthy(f"http://ann:pa55word@127.0.0.1:{port}")
-    assert Answering.of_health == [None]
+        assert err.startswith(f"error: --port: {server.server_port} is taken: another program listens there")
+        assert server.logins == []  # the login is not for whoever listens on this machine
+        assert is_healthy(server.address.replace("//", "//ann:pa55word@"))
+        assert server.logins_for_health == [None]
 
 
 def test_a_server_that_wants_a_password_gets_it_from_the_address_or_the_environment(
     sweep: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with answering(401) as port:
-        sent(sweep, f"http://127.0.0.1:{port}")
-        expected = f"error: MLflow at http://127.0.0.1:{port} gave no answer: 401 Unauthorized; {LOGIN}"
+    with answering(401) as server:
+        sent(sweep, server.address)
+        expected = f"error: MLflow at {server.address} gave no answer: 401 Unauthorized; {LOGIN}"
         assert said(sweep) == (2, expected)
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ann:pa%2Fss@127.0.0.1:{port}")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address.replace("//", "//ann:pa%2Fss@"))
         assert said(sweep) == (2, expected)
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "word")
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}/")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{server.address}/")
         assert said(sweep) == (2, expected)
-    assert Answering.authorizations == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
+        assert server.logins == [None, "Basic YW5uOnBhL3Nz", "Basic Ym9iOndvcmQ="]
 
 
 def test_a_server_of_the_folder_gets_no_login(
     sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    with answering(401) as port:
-        address = f"http://127.0.0.1:{port}"
-        sent(sweep, address)
+    with answering(401) as server:
+        sent(sweep, server.address)
         code, err = said(sweep)
-        assert (code, Answering.authorizations) == (2, [None])
+        assert (code, server.logins) == (2, [None])
         assert err.endswith(
             f"your login was not sent, as only the sweep's folder names this server; "
-            f"to send it, set MLFLOW_TRACKING_URI={address})"
+            f"to send it, set MLFLOW_TRACKING_URI={server.address})"
         )
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
         assert said(sweep)[0] == 2
-    assert Answering.authorizations == [None, login]
+        assert server.logins == [None, login]
 
 
 def test_another_server_gets_no_password(sweep: Path, said: Said, login: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Redirected) as other, served(other), answering(302) as port:
-        Answering.location = f"http://localhost:{other.server_address[1]}/"
-        sent(sweep, f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    with answering() as other, answering(302, location=f"http://localhost:{other.server_port}/") as server:
+        sent(sweep, server.address)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
         code, err = said(sweep)
         assert (code, err.partition(";")[0]) == (2, f"error: MLflow does not have {sweep}")
-    assert set(Answering.authorizations) == {login}
-    assert set(Redirected.authorizations) == {None}
+        assert set(server.logins) == {login}
+        assert set(other.logins_for_health) == {None}
 
 
 def test_the_table_is_opened_in_a_graphical_session_unless_only_the_folder_names_the_server(
@@ -198,8 +196,9 @@ def test_the_table_is_opened_in_a_graphical_session_unless_only_the_folder_names
     monkeypatch.setattr("sweeprof.cli.ui.sys.platform", "linux")
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Serving) as server, served(server):
-        address = f"http://127.0.0.1:{server.server_address[1]}"
+    found = {"experiments": [{"experiment_id": "7"}], "runs": [{"info": {"run_id": "r1"}}]}
+    with answering(content=found) as server:
+        address = server.address
         sent(sweep, address)
         with monkeypatch.context() as named:
             named.setenv("MLFLOW_TRACKING_URI", address)
@@ -226,73 +225,49 @@ def login(monkeypatch: pytest.MonkeyPatch) -> str:
     return "Basic Ym9iOndvcmQ="
 
 
-class Quiet(BaseHTTPRequestHandler):
+class Server(ThreadingHTTPServer):
+    """A program that is healthy and gives one answer to every question; it notes the logins that it is sent."""
+
+    def __init__(self, status: int, content: object, location: str | None) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status, self.content, self.location = status, json.dumps(content).encode(), location
+        self.logins: list[str | None] = []
+        self.logins_for_health: list[str | None] = []
+        self.address = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
     def log_message(self, format: str, *arguments: object) -> None:
         pass
 
-
-class Answering(Quiet):
-    """A program that is healthy and refuses every question, or passes it to another."""
-
-    status = 404
-    location: ClassVar[str | None] = None
-    authorizations: ClassVar[list[str | None]] = []
-    of_health: ClassVar[list[str | None]] = []
-
     def do_GET(self) -> None:
-        self.of_health.append(self.headers["Authorization"])
-        self.send_response(200)
-        self.end_headers()
+        self.server.logins_for_health.append(self.headers["Authorization"])
+        self.answer(200)
 
     def do_POST(self) -> None:
-        self.authorizations.append(self.headers["Authorization"])
-        self.send_response(self.status)
-        if self.location:
-            self.send_header("Location", self.location)
+        self.server.logins.append(self.headers["Authorization"])
+        self.answer(self.server.status)
+
+    def answer(self, status: int) -> None:
+        self.send_response(status)
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
-
-
-class Serving(Quiet):
-    """A server that has every sweep."""
-
-    def do_POST(self) -> None:
-        found = {"experiments": [{"experiment_id": "7"}], "runs": [{"info": {"run_id": "r1"}}]}
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(found).encode())
-
-
-class Redirected(Quiet):
-    """A program that has no experiments."""
-
-    authorizations: ClassVar[list[str | None]] = []
-
-    def do_GET(self) -> None:
-        self.authorizations.append(self.headers["Authorization"])
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(self.server.content)
 
 
 @contextmanager
-def answering(status: int) -> Iterator[int]:
-    """Its port."""
-    Answering.status, Answering.location = status, None
-    Answering.authorizations.clear()
-    Answering.of_health.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server, served(server):
-        yield server.server_address[1]
-
-
-@contextmanager
-def served(server: ThreadingHTTPServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
+def answering(status: int = 200, content: object = None, location: str | None = None) -> Iterator[Server]:
+    with Server(status, content or {}, location) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 TOKEN = "0123456789abcdef"
