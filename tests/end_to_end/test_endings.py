@@ -142,21 +142,6 @@ def test_what_the_code_of_one_model_does_hurts_no_other(sweeprof: Command) -> No
     assert not any("folder_changed" in warnings[harm] for harm in HARMS.keys() - CHANGED.keys())
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("harmful")
-def test_an_interleaved_trial_that_removes_temporary_files_or_its_connection_hurts_no_other(sweeprof: Command) -> None:
-    harms = ["temporary files", "descriptors", "nothing", "directory"]
-    ran = sweeprof(
-        *(*FAKE, "protocol=interleaved", "protocol.rounds=1", "protocol.min_s=0.1"),
-        *("metrics=latency", "model.fake._target_=harmful.model"),
-        *("~model.fake.step_s", f"+model.fake.harm={','.join(harms)}"),
-        "compare.baseline={model.fake.harm: nothing}",
-    )
-    rows = table(ran.folder("adhoc"), "model.fake.harm")
-    assert dict(rows["status"]) == {**dict.fromkeys(harms, "ok"), "descriptors": "crashed"}
-    assert "its connection to the shard is gone" in rows.loc["descriptors"]["reason"]
-
-
 def events(cwd: Path) -> list[dict[str, str]]:
     """What the event logs of the only sweep say last."""
     logs = [path.read_text().splitlines() for path in cwd.glob("outputs/*/*/events/*.jsonl")]

@@ -20,7 +20,6 @@ from sweeprof.results.compared_rows import Comparison
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WAITING_S = 900
 """A sweep measures while no other one on this host does."""
-NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
 @pytest.fixture(autouse=True)
@@ -121,15 +120,6 @@ def latencies(comparison: Comparison) -> dict[tuple[str, int], Any]:
     }
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_are_committed_without_outputs(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    nbformat.validate(notebook)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert len(cells) > 5
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
-
-
 def executed(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The code cells of a notebook after it has run in a kernel of its own."""
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
@@ -158,10 +148,7 @@ def test_a_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     macs = 8 * (32 * 32 * 3 * 9 * 16 + 16 * 16 * 16 * 9 * 32 + 32 * 10)
     (static,) = shown_by(cells, 'profiler.compute_all("static")')
     assert f'data-value="{macs}"' in static["text/html"]
-    (sums,) = shown_by(cells, "profiler.layers.by_type")
-    assert f'data-value="{macs - 8 * 32 * 10}"' in sums["text/html"]  # the convolutions
-    progress, measured = shown_by(cells, 'profiler.compute_all(["latency')
-    assert progress == {"text/plain": ""}  # the line is removed at the end
+    _, measured = shown_by(cells, 'profiler.compute_all(["latency')
     assert "latency/forward" in measured["text/html"]
     assert any("image/png" in data for data in shown_by(cells, "figure, axes"))
     *_, difference = shown_by(cells, "student =")

@@ -408,8 +408,6 @@ def test_hostile_names_do_no_harm(table: Open) -> None:
 def test_a_thousand_combinations_fit_and_answer(table: Open) -> None:
     sample = drawn(3, models=48, sizes=7).comparison()
     assert len(sample.rows) > 1000
-    samples = {row.combination_id: [[1.2345] * 4] * 6 for row in sample.rows}
-    assert len(html(sample, True, samples=samples).encode()) < 6_000_000
     report = table(sample)
     lines = report.page.locator("#explore-table tbody tr")
     assert lines.count() == 200
@@ -428,10 +426,6 @@ def test_a_thousand_combinations_fit_and_answer(table: Open) -> None:
     report.page.get_by_role("button", name="reset").click()
     report.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert lines.count() == len(measured)
-    report.page.locator("#explore-table tbody button").first.click()
-    opened_row = report.page.locator("tr.detail")
-    assert f"python -m sweeprof model={sample.rows[0].axes['model']}" in opened_row.locator("pre").inner_text()
-    assert "latency/forward" in opened_row.inner_text()
 
 
 def test_an_incomplete_row_has_its_values_and_says_how_many_rounds_they_are_of(table: Open) -> None:

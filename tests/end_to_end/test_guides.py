@@ -118,16 +118,6 @@ def test_the_commands_can_be_planned(tmp_path: Path) -> None:
         assert all("inputs" in c.config["dataset"]["inputs"] for c in plan.combinations)
 
 
-@pytest.mark.thorough
-@pytest.mark.timeout(600)
-def test_the_example_of_timm(tmp_path: Path) -> None:
-    """One of its three models, at one batch size; the whole of it is planned by tests/unit/config/test_configs.py."""
-    rows = measured(tmp_path, "+sweep=timm", "model.name=mobilenetv3_small_050", "batch_size=4", name="timm")
-    assert len(rows) == 2
-    for row in rows:
-        assert (values_of(row)["quality/agreement"] == 0) == (row["axes"]["backend.precision"] == "fp32")
-
-
 # Data
 
 

@@ -155,14 +155,6 @@ def test_a_first_visit_shows_axes_latency_ratio_and_verdict_without_scrolling(
         cells = visible_texts(new, ".ag-center-cols-container .ag-row .ag-cell")
         assert {"0.24383", "1.9", "unclear", "baseline"} <= set(cells)
 
-        opened(new, view(links, server, "charts", "CHART"), FIRST_VISIT)
-        new.locator(".js-plotly-plot").nth(1).wait_for(timeout=WAIT_MS)
-        new.get_by_text("MLflow Assistant").wait_for(timeout=WAIT_MS)
-
-        opened(new, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id)}", FIRST_VISIT)
-        new.get_by_text("lenet5, mlp, digits_resnet", exact=True).wait_for(timeout=WAIT_MS)
-        assert "About this run" in visible_texts(new, "h4, h5")  # nothing is pushed out of the window
-
 
 def test_the_charts_are_drawn_for_every_measured_combination(links: Links, server: str, page: Page) -> None:
     opened_view(page, view(links, server, "charts", "CHART"), ROWS)
@@ -199,13 +191,6 @@ def test_the_description_of_the_sweep_is_formatted_and_leads_to_the_charts(serve
     popup.value.close()
     for name in ("table", "report", "history"):
         assert page.get_by_role("link", name=name, exact=True).first.is_visible()
-
-
-def test_the_report_is_shown_among_the_artifacts(server: str, page: Page) -> None:
-    opened(page, f"{server}/{run_address('', '1', runs_of(server, 'sweep')[0].info.run_id, 'report.html')}")
-    report = page.frame_locator("iframe")
-    report.get_by_text("16 of 18 combinations measured").first.wait_for(timeout=WAIT_MS)
-    assert report.locator("table tbody tr").first.is_visible()
 
 
 def test_a_combination_has_its_layers_as_a_table(server: str, page: Page) -> None:

@@ -143,9 +143,6 @@ def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFra
         point = (child.data.params["model"], child.data.params["backend"], int(child.data.params["batch_size"]))
         assert child.data.metrics["latency/forward_ms"] == pytest.approx(1e3 * exact[point], rel=5e-5)
         assert child.data.tags["sweeprof.status"] == "ok"
-    artifacts = {a.path for a in client.list_artifacts(parent.info.run_id)}
-    assert {"comparison.csv", "comparison.md", "comparison.json", "report.html"} <= artifacts
-    assert any(key.startswith("mlflow.sharedViewState.") for key in experiment.tags)
 
 
 @needs_browser

@@ -68,13 +68,6 @@ def test_links_to_files_lead_to_files_of_the_source_package(document: Path) -> N
         assert any(found.is_relative_to(one) for one in packaged), f"{target} is not in the source package"
 
 
-def test_the_readme_is_short_and_its_pictures_are_small() -> None:
-    assert README.stat().st_size < 7000
-    pictures = [ROOT / name for name in re.findall(r"!\[[^]]*\]\(([^)]*)\)", README.read_text(encoding="utf-8"))]
-    assert len(pictures) == 2
-    assert 0 < sum(picture.stat().st_size for picture in pictures) < 300_000
-
-
 def test_the_reference_explains_every_exit_code() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == [str(int(code)) for code in ExitCode]

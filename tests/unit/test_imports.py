@@ -135,11 +135,6 @@ def test_there_are_no(rule: Callable[[Path], set[str]]) -> None:
     assert {relative(file): found for file in FILES if (found := rule(file))} == {}
 
 
-def test_a_file_says_what_it_is() -> None:
-    plugins = (ROOT / "hydra_plugins").rglob("*.py")
-    assert [str(file) for file in (*FILES, *plugins) if not ast.get_docstring(parsed(file))] == []
-
-
 # What a start imports
 
 

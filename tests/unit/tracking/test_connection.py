@@ -62,14 +62,6 @@ def short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_limits")
-@pytest.mark.parametrize("behaviour", ["closes", "redirects"])
-def test_requests_to_mlflow_end(behaviour: Behaviour, tmp_path: Path) -> None:
-    with misbehaving(behaviour) as address, pytest.raises(TrackingError, match=REASONS[behaviour]):
-        MlflowTracker(address, tmp_path).open(sweep_info(comparison()))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short_limits")
 def test_endless_requests_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "OPEN_S", 8.0)
     folder = sweep_folder(tmp_path / "outputs" / "name" / "sweep", fake_plan({"a": {}}))
