@@ -254,14 +254,6 @@ def test_a_mistake_in_a_process_of_its_own(sweeprof: Command, called: Command, a
     assert ran.code == 1
 
 
-@pytest.mark.parametrize("arguments", [["metrics.functions=foo"], ["backend=tensorflow", "backend.compile=true"]])
-def test_a_key_that_belongs_to_another_choice_is_taken_for_no_other(called: Command, arguments: list[str]) -> None:
-    ran = called(*arguments)
-    assert ran.code == 1
-    assert "is given to a key that does not exist. Known: " in ran.err
-    assert "Did you mean" not in ran.err
-
-
 def test_an_axis_is_not_missing_beside_another_mistake(called: Command) -> None:
     (error,) = errors(called("model=file", "backend=onnxruntime", "model.path=a.onnx,b.onnx", "metrics=nope"))
     assert error.startswith("error: metrics: 'nope' is not a metric set.")

@@ -58,10 +58,6 @@ WRONG = {
         ["-m", "+sweep=plain,run"],
         ["is several sweeps; run each on its own, or write +sweep=[plain,run] if only one lists combinations."],
     ),
-    "a sweep that is not there, beside an axis": (
-        ["+sweep=plane", "batch_size=1,2"],
-        ["sweep: 'plane' is not a sweep.", "Did you mean 'plain'?"],
-    ),
     "a name like a number in a file": (["+sweep=hash"], ["name: inf is not a name", "in quotes if it looks like"]),
     "a choice from a group beside the axes": (
         ["+sweep=choices"],

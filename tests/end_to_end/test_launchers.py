@@ -30,7 +30,7 @@ HANGS = (
     # What a baseline pairs stays in one shard: each has trials that hang.
     *("model.fake.step_s=0.001,0.002", "model.fake.on_step=hang", "batch_size=1,2", "compare.baseline={batch_size: 1}"),
 )
-"""Trials that measure nothing of the device: both shards are at work. Each analyzes one combination, then hangs in its quality."""
+"""Trials that measure nothing of the device: both shards work at once. Each analyzes one combination, then hangs in its quality."""
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.thorough if name == "ray" else ()) for name in LAUNCHERS])
@@ -187,35 +187,3 @@ def test_a_sweep_that_waits_ends_when_it_is_told_to(homes: list[Path], tmp_path:
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-
-
-MEETING = """
-import os, pathlib, time
-from sweeprof.backends.fake import FakeModel
-
-def model(step_s):
-    here = pathlib.Path("meeting")
-    here.mkdir(exist_ok=True)
-    (here / str(os.getpid())).touch()
-    end = time.monotonic() + 30
-    while len(list(here.iterdir())) < 2 and time.monotonic() < end:
-        time.sleep(0.01)
-    return FakeModel(step_s)
-"""
-"""Models that wait for each other: two are there at once only if both shards count at once."""
-
-
-@pytest.mark.slow
-def test_shards_count_at_once(tmp_path: Path) -> None:
-    (tmp_path / "meeting_models.py").write_text(MEETING)
-    ran = run_command(
-        tmp_path,
-        *(*QUICK, "model.fake.step_s=0.001,0.002", "batch_size=2,4", f"limits.locks={tmp_path / 'locks'}"),
-        *("model.fake._target_=meeting_models.model", "metrics.select=[quality/accuracy]"),
-        *("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2"),
-    )
-    assert ran.code == 0, ran.err
-    turns = sorted(turn for r in records_of(tmp_path) for turn in zip(r.environment["ran"], (1, -1), strict=True))
-    assert max(itertools.accumulate(change for _, change in turns)) == 2
-    waits = [event for event in events_of(tmp_path) if event["event"] == "waiting"]
-    assert all(event["for"] is None for event in waits)  # of one sweep nothing is said: its other shard is seen at work

@@ -8,17 +8,13 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
 import sweeprof
-from support.command import NOTING, QUIET, Command, environment, start_command
+from support.command import NOTING, QUIET, Command, environment, folder_of, start_command
 from support.planning import write_configs
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic")
@@ -27,20 +23,6 @@ UNTRACKED = (*FAKE, "tracking=none")
 
 def _table(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "comparison.csv")
-
-
-def _runs(home: Path) -> list[Run]:
-    """The runs that a sweep without a name has in MLflow."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{home}/outputs/mlflow.db")
-    experiment = client.get_experiment_by_name("adhoc")
-    assert experiment is not None
-    return list(client.search_runs([experiment.experiment_id]))
-
-
-def _statuses(home: Path) -> list[str]:
-    return [run.info.status for run in _runs(home)]
 
 
 def test_a_fake_sweep_is_exact(called: Command) -> None:
@@ -114,14 +96,15 @@ def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_a_reader_that_leaves_harms_nothing(tmp_path: Path) -> None:
     """As ``python -m sweeprof … | head -1`` does."""
-    process = start_command(tmp_path, *FAKE, "batch_size=1,2")
+    (tmp_path / "noting.py").write_text(NOTING)
+    process = start_command(tmp_path, *FAKE, "batch_size=1,2", "tracking._target_=noting.Noting")
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
     with process.stderr:
         said = process.stderr.read()
     assert process.wait(timeout=120) == 0, said
-    assert _statuses(tmp_path) == ["FINISHED"] * 3
+    assert json.loads((folder_of(tmp_path) / "noted.json").read_text()) == [None, "finished"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -108,30 +107,6 @@ def test_trouble_of_a_refused_tracker_names_the_variables_to_set(tracker_environ
 
 def test_other_trouble_says_nothing_of_a_login() -> None:
     assert trouble_of(OSError("no route to http://me:secret@host/")) == "OSError: no route to http://host/"
-
-
-class Refusing(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.send_error(401)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-def test_a_question_to_a_server_that_wants_a_login_names_the_variables_to_set() -> None:
-    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        with pytest.raises(ServerUnreachable, match="gave no answer: 401 Unauthorized") as raised:
-            found_experiment(f"http://127.0.0.1:{server.server_port}", "nightly")
-        thread.join()
-    assert all(name in str(raised.value) for name in NAMES)
-
-
-def test_an_address_that_nothing_knows_is_refused(tracker_environment: None) -> None:
-    from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
-
-    with pytest.raises(UnsupportedModelRegistryStoreURIException, match="nonsense"):
-        connected("nonsense://x")
 
 
 def is_begun(folder: Path) -> bool:

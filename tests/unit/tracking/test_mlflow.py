@@ -9,6 +9,7 @@ import os
 import tempfile
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -355,22 +356,15 @@ def test_a_deleted_experiment_is_restored(store: Store, caplog: pytest.LogCaptur
 
 
 def test_two_sweeps_may_make_one_experiment_at_once(store: Store) -> None:
-    barrier, failures = threading.Barrier(4), []
+    barrier = threading.Barrier(4)
 
     def one(number: int) -> None:
         tracker = store.tracker()
         barrier.wait()
-        try:
-            tracker.open(sweep_info(small(sweep_id=f"s{number}")))
-        except Exception as error:
-            failures.append(error)
+        tracker.open(sweep_info(small(sweep_id=f"s{number}")))
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(4)))
     assert [e.name for e in store.client.search_experiments()].count("quickstart") == 1
 
 
