@@ -79,11 +79,8 @@ def test_a_sweep_is_that_of_the_command_line(home: Path, fake: sweeprof.Comparis
 
 
 @pytest.mark.slow
-def test_the_comparison_is_shown_and_has_the_best_row(fake: sweeprof.Comparison) -> None:
-    assert "<table" in fake._repr_html_()
+def test_the_comparison_has_the_best_row(fake: sweeprof.Comparison) -> None:
     assert "4 of 4 combinations measured." in fake.answer
-    frame = fake.to_frame()
-    assert len(frame[frame["metric"] == "latency/forward"]) == 4
     assert fake.best("latency/forward").axes["model.fake.step_s"] == 0.002
     fastest = fake.best("throughput/samples_per_s").axes
     assert (fastest["batch_size"], fastest["model.fake.step_s"]) == (4, 0.002)

@@ -183,17 +183,8 @@ def test_numbers_that_a_program_reports_and_why_they_are_missing(called: Command
             "command/stale": "run 1: the file stale.json is older than the run",
         }
     assert rows[4]["cells"]["command/rate"]["ratio"] == pytest.approx(2)
-
-
-@pytest.mark.slow
-def test_rounds_end_when_the_difference_is_decided_and_nothing_is_said_of_models(called: Command) -> None:
-    rounds = ("protocol.rounds=12", "protocol.decide=baseline", "compare.baseline={args.s: 0.02}")
-    ran = called(*SHORT, *rounds, "backend.command=[sleep, '{args.s}']", "args.s=0.02,0.2")
-    rows = {row["axes"]["args.s"]: row for row in ran.rows()}
-    assert rows[0.2]["cells"]["command/time"]["verdict"] == "worse"
-    (rounds_needed,) = {row["rounds_complete"] for row in rows.values()}
-    assert 3 <= rounds_needed < 12
-    assert not [line for line in ran.out.splitlines() if {"none", "dataset", "batch_size"} & set(line.split())]
+    said = set(ran.out.split())
+    assert not {"none", "dataset", "batch_size"} & said, "nothing is said of models"
 
 
 @pytest.mark.slow

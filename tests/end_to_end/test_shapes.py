@@ -1,4 +1,4 @@
-"""Every shape of a sweep, by the real command: the combinations that it means, and that each one's command repeats it alone."""
+"""Shapes of sweeps, by the real command: the combinations that they mean, and that each one's command repeats it alone."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ class Case(NamedTuple):
     """Their values in each combination; of a single axis the value alone."""
     arguments: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    files: dict[str, str] = {}  # noqa: RUF012  # nobody changes it
-    """Further config files."""
 
 
 STEP, THREADS = "model.fake.step_s", "backend.threads"
@@ -45,19 +43,7 @@ GRIDS = (
 )
 
 CASES = {
-    "axes": Case(
-        f"axes: {{batch_size: [1, 2], {STEP}: [0.001, 0.002]}}",
-        *(f"batch_size {STEP}", [(1, 0.001), (1, 0.002), (2, 0.001), (2, 0.002)]),
-    ),
-    "zip": Case(
-        f"axes: {{{THREADS}: [1, 2]}}\nzip: {ZIP}",
-        *(f"{THREADS} batch_size {STEP}", [(1, 1, 0.001), (1, 8, 0.008), (2, 1, 0.001), (2, 8, 0.008)]),
-    ),
     "zip on the command line": Case("", f"batch_size {STEP}", [(1, 0.001), (8, 0.008)], (f"zip={ZIP}",)),
-    "variants": Case(
-        f"axes: {{{THREADS}: [1, 2]}}\nvariants: {{size: {SIZES}}}",
-        *(f"size {THREADS} batch_size", [("small", 1, 1), ("small", 2, 1), ("large", 1, 8), ("large", 2, 8)]),
-    ),
     "variants on the command line": Case(
         "", "size batch_size", [("small", 2), ("large", 2)], (f"variants.size={STEPS}", "batch_size=2")
     ),
@@ -100,10 +86,6 @@ CASES = {
         f"axes: {{model.fake.depth: [2, 4]}}\ngrids: [{{}}, {{axes: {{model.fake.depth: 8, model.fake.width: [1]}}}}]\n{OPEN}",
         *("model.fake.depth model.fake.width", [(2, None), (4, None), (8, 1)]),
     ),
-    "a group of one's own": Case(
-        *("axes: {speed: [slow, fast]}", "speed", ["slow", "fast"]),
-        files={f"speed/{name}": f"# @package backend\nslowdown: {by}\n" for name, by in (("slow", 3.0), ("fast", 1.0))},
-    ),
     "hash-like values on the command line": Case(
         *(OPEN, "model.fake.tag", ["9e51464034", "123e999", "1e5"]),
         ("model.fake.tag=9e51464034,123e999,'1e5'", "name=9e51464034"),
@@ -112,8 +94,8 @@ CASES = {
 
 
 def written(folder: Path, case: Case) -> list[str]:
-    """The case's files below ``folder``, and the arguments that run it."""
-    write_configs(folder / "mine", {"sweep/s": f"{BASE}{STATIC}{case.text}\n", **case.files})
+    """Write the case's file below ``folder``, and return the arguments that run it."""
+    write_configs(folder / "mine", {"sweep/s": f"{BASE}{STATIC}{case.text}\n"})
     return ["--config-dir", "mine", "+sweep=s", *case.arguments]
 
 
