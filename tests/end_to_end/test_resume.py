@@ -113,11 +113,17 @@ def test_a_changed_plan_is_explained(called: Command, tmp_path: Path) -> None:
     more = called(*INLINE, METRICS, "batch_size=1,2,3", "resume=last")
     assert more.code == 0, more.err
     assert "1 combination is new, 0 are gone." in more.err
+    assert "2 of 2 combinations with results belong to the new plan." in more.err
     assert list(table(folder)["status"]) == ["ok"] * 3
     assert {path: time for path, time in changed(folder).items() if path in first} == first
     assert json.loads((folder / "plan.json").read_text())["sweep_id"] == old["sweep_id"]
     combinations = json.loads((folder / "plan.json").read_text())["combinations"]
     assert not any("resume" in combination["command"] for combination in combinations)
+
+    other = called(*INLINE, METRICS, "batch_size=1,2", "model.fake.step_s=0.5", "resume=last")
+    assert other.code == 1
+    assert "has no results that belong to this plan" in other.err
+    assert list(table(folder)["status"]) == ["ok"] * 3
 
 
 @pytest.mark.slow
