@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -61,97 +62,50 @@ def test_a_trace_and_the_lines_are_beside_the_report(folder: Path, ids: dict[str
         assert "forward" in (left / "lines_time.txt").read_text(encoding="utf-8")
 
 
-# A pass that is added as one module, without changing another file
+# Passes that are added as modules of a package, without changing another file: that of docs/passes.md, and one in rounds
 
 
-ANSWERS = '''
-"""The sum of the outputs of one forward."""
-
+SOAK = """
 from dataclasses import dataclass
 
-import numpy as np
-
-from sweeprof.backends import LoadedModel
+import largest_pass
 from sweeprof.passes.registry import Parameter, Pass
-from sweeprof.results.files import validated
 
 
 @dataclass(frozen=True)
-class Answers:
-    total: float
-    samples: int
+class Soak(largest_pass.Largest):
     round: int = 0
     warnings: tuple[str, ...] = ()
 
-    @classmethod
-    def from_dict(cls, data):
-        return validated(cls, data)
-
 
 def run(session, backend):
-    with session.working() as (model, work), model.stepping(work.batch) as step:
-        outputs = model.host_outputs(step())
-    return Answers(float(np.abs(outputs).sum()), len(outputs))
+    return Soak(largest_pass.run(session, backend).output)
 
 
-PASS = Pass(
-    name="answers",
-    order=15,
-    run=run,
-    read=Answers.from_dict,
-    kind="exact",
-    provides=(
-        Parameter("answers"),
-        Parameter("answered", lambda answers: answers.samples),
-        Parameter("baseline_answers", source="baseline"),
-    ),
-)
-'''
-SOAK = """
-from answers_pass import Answers, run
-
-from sweeprof.passes.registry import Parameter, Pass
-
-PASS = Pass(name="soak", order=140, run=run, read=Answers.from_dict, kind="rounds", provides=(Parameter("soaks"),))
+PASS = Pass(name="soak", order=140, run=run, read=Soak.from_dict, kind="rounds", provides=(Parameter("soaks"),))
 """
-"""The same in every round, beside other trials."""
-OWN_METRICS = '''
-import sweeprof
-
-
-@sweeprof.metric(name="mine/answered", unit="samples", better="higher")
-def answered_twice(answers, answered, batch_size):
-    """Samples that were answered."""
-    assert answers.samples == answered == batch_size
-    return 2 * answered
-
-
-@sweeprof.metric(name="mine/growth", unit="×", better="higher")
-def growth(answers, baseline_answers):
-    """Samples that were answered, over those of the baseline."""
-    return answers.samples / baseline_answers.samples
-
-
+SOAKED = '''
 @sweeprof.metric(name="mine/soaked", unit="rounds", better="higher")
 def soaked(soaks):
     """Rounds that were measured."""
     return float(len(soaks))
 '''
-ENTRY_POINTS = "[sweeprof.passes]\nanswers = answers_pass\nsoak = soak_pass\n"
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of installed packages, one of which has two passes."""
+    page = (Path(__file__).parents[2] / "docs" / "passes.md").read_text(encoding="utf-8")
+    largest, metric = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     site = tmp_path / "site"
     files = {
-        "answers-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: answers\nVersion: 1.0\n",
-        "answers-1.0.dist-info/entry_points.txt": ENTRY_POINTS,
-        "answers_pass.py": ANSWERS,
+        "own-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: own\nVersion: 1.0\n",
+        "own-1.0.dist-info/entry_points.txt": "[sweeprof.passes]\nlargest = largest_pass\nsoak = soak_pass\n",
+        "largest_pass.py": largest,
         "soak_pass.py": SOAK,
-        "answers_metrics.py": OWN_METRICS,
+        "own_metrics.py": f"import sweeprof\n{metric}{SOAKED}",
     }
-    (site / "answers-1.0.dist-info").mkdir(parents=True)
+    (site / "own-1.0.dist-info").mkdir(parents=True)
     for name, text in files.items():
         (site / name).write_text(text)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
@@ -160,18 +114,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("installed")
 def test_a_sweep_runs_new_passes_and_metrics_read_them(tmp_path: Path) -> None:
     """Soak is measured in rounds, and needs no exclusive use of the host; the trials of the other passes are run all the same."""
-    own = ",".join(f"{{_target_: answers_metrics.{name}}}" for name in ("answered_twice", "growth", "soaked"))
-    sizes = ("batch_size=2,4", "compare.baseline={batch_size: 2}", "protocol.rounds=2")
+    own = "{_target_: own_metrics.largest_output},{_target_: own_metrics.soaked}"
     ran = run_command(
-        tmp_path, *FAKE, *sizes, f"metrics.select=[compute/macs,latency/forward,memory/rss_peak_bytes,{own}]"
+        *(tmp_path, *FAKE, "+model.fake.offset=0,10", "compare.baseline={model.fake.offset: 0}", "protocol.rounds=2"),
+        f"metrics.select=[compute/macs,latency/forward,memory/rss_peak_bytes,{own}]",
     )
     rows = [values_of(row) for row in ran.rows()]
     records = {(r.pass_name, r.round, r.status) for r in read_records(ran.folder("adhoc") / "records")}
-    once, rounds = (
-        ("analysis", "answers", "memory"),
-        [(name, number) for name in ("soak", "timing") for number in (0, 1)],
-    )
-    assert records == {(name, number, "ok") for name, number in (*((name, 0) for name in once), *rounds)}
-    assert [row["mine/answered"] for row in rows] == [4, 8]
-    assert [row["mine/growth"] for row in rows] == [1, 2]
+    once = [(name, 0, "ok") for name in ("analysis", "largest", "memory")]
+    assert records == {*once, *((name, number, "ok") for name in ("soak", "timing") for number in (0, 1))}
+    assert rows[1]["quality/largest_output"] == pytest.approx(rows[0]["quality/largest_output"] + 10)
     assert [row["mine/soaked"] for row in rows] == [1, 1]  # of each round its own
