@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from hydra.core.global_hydra import GlobalHydra
 from torch import nn
 
 import sweeprof
-from support.command import environment, lock_folder
+from support.command import environment, lock_folder, wait_for
+from support.processes import left_after
 
 CHILD = "sweeprof.cli.from_python:run_in_child"
 AXES = {"batch_size": np.array([1, 4]), "model.fake.step_s": (0.002, 0.003)}
@@ -192,13 +192,6 @@ def start_program(folder: Path, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "program.py"], cwd=folder, env=environment(folder), text=True, **options)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def records(folder: Path) -> int:
     return len(list(folder.glob("outputs/adhoc/*/records/*/*.json")))
 
@@ -216,7 +209,7 @@ def children_of_programs(folder: Path) -> list[psutil.Process]:
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_was_measured_and_says_how_to_continue(tmp_path: Path) -> None:
     with start_program(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: records(tmp_path) >= 8 or process.poll() is not None)
+        wait_for(lambda: records(tmp_path) >= 8, process)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=240)
     (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
@@ -226,16 +219,16 @@ def test_an_interrupt_keeps_what_was_measured_and_says_how_to_continue(tmp_path:
     assert kept.endswith(" of 8")
     assert complete == "complete: {'ok': 8}"
     assert "interrupted: complete measurements are kept" in err
-    assert children_of_programs(tmp_path) == []
+    assert left_after(tmp_path, 10) == []
 
 
 @pytest.mark.slow
 def test_a_program_that_is_killed_leaves_no_process_and_keeps_what_was_measured(tmp_path: Path) -> None:
     with start_program(tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        wait_until(lambda: records(tmp_path) >= 8 or process.poll() is not None)
+        wait_for(lambda: records(tmp_path) >= 8, process)
         assert len(children_of_programs(tmp_path)) == 1
         process.kill()
-    wait_until(lambda: not children_of_programs(tmp_path))
+    assert left_after(tmp_path, 120) == []
     comparison = sweeprof.Comparison.read("last", output=tmp_path / "outputs")
     assert len(comparison.rows) == 8
     assert 0 < sum(row.rounds_complete for row in comparison.rows) < 24
@@ -244,7 +237,7 @@ def test_a_program_that_is_killed_leaves_no_process_and_keeps_what_was_measured(
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_is_an_error_that_says_how_to_continue(tmp_path: Path) -> None:
     with start_program(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: records(tmp_path) >= 1 or process.poll() is not None)
+        wait_for(lambda: records(tmp_path) >= 1, process)
         (child,) = children_of_programs(tmp_path)
         child.kill()
         _, err = process.communicate(timeout=60)
