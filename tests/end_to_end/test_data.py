@@ -12,6 +12,7 @@ import pytest
 from support.command import call_command, values_of
 from support.planning import planned
 from support.plans import read_records
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.passes.timing import Loading
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.run.shard import prepare_data
@@ -61,6 +62,12 @@ def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_
     profiler = Profiler.from_config({**combination.config, "dataset": node})
     profiler.session.prepare()
     assert len(list((tmp_path / "cache" / "entries").iterdir())) == 1
+
+
+def test_a_mapping_is_keyword_arguments_and_a_tuple_positional_ones() -> None:
+    for batch, args, kwargs in (({"a": 1, "b": 2}, (), {"a": 1, "b": 2}), ((1, 2), (1, 2), {}), (3, (3,), {})):
+        found = Inputs.from_batch(batch)
+        assert (found.args, found.kwargs) == (args, kwargs)
 
 
 # mode=loading
