@@ -10,6 +10,7 @@ import pytest
 
 from support.browser import ARGUMENTS, CHROMIUM, Visit, opened
 from support.command import Command, Ran, call_command, run_command
+from support.processes import left_after
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -33,6 +34,13 @@ def called(tmp_path: Path, measured_in_forks: None) -> Command:
         return call_command(tmp_path, *arguments)
 
     return call
+
+
+@pytest.fixture
+def no_process_is_left(tmp_path: Path) -> Iterator[None]:
+    """Fails if anything that was started with this home still runs ten seconds after the test."""
+    yield
+    assert left_after(tmp_path, 10) == []
 
 
 @pytest.fixture(scope="session")

@@ -15,15 +15,10 @@ import pandas as pd
 import pytest
 
 from support.command import FAKE, NOTING, Command, folder_of, running_command, wait_for
-from support.processes import left_after
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 PAIRED = (*FAKE, "compare.baseline={batch_size: 1}")
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
-    yield
-    assert left_after(tmp_path, 10) == []
 
 
 def table(folder: Path, index: str) -> pd.DataFrame:

@@ -39,7 +39,7 @@ from support.servers import POSTGRES, MlflowServer, isolated, postgres
 from sweeprof.results.files import read_json, write_json
 from sweeprof.tracking import MLFLOW
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("no_process_is_left")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,12 +56,6 @@ def _client() -> Iterator[None]:
             if name.startswith("MLFLOW_"):
                 patch.setenv(name, value)
         yield
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
-    yield
-    assert left_after(tmp_path, 10) == []
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import pytest
 
 from support.command import FAKE, Command, call_command, folder_of, running_command, wait_for
 from support.processes import left_after
+
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 UNTRACKED = (*FAKE, "compare.baseline={batch_size: 1}")
 INLINE = (*UNTRACKED, "isolation=inline")
@@ -28,12 +29,6 @@ METRICS = "metrics.select=[compute/macs,quality/accuracy]"
 @pytest.fixture
 def measured_in_forks() -> None:
     """Nothing: processes that are left are found by their environment, which forks of others do not have."""
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
-    yield
-    assert left_after(tmp_path, 10) == []
 
 
 def table(folder: Path) -> pd.DataFrame:
