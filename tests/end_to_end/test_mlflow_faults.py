@@ -107,7 +107,7 @@ def every(number: int, fault: Fault) -> Callable[[str, str, int], Fault]:
     return lambda method, path, count: fault if count % number == number - 1 else None
 
 
-LOST = itertools.cycle(("drop", None))
+LOST: Iterator[Fault] = itertools.cycle(("drop", None))
 FAULTS: dict[str, Callable[[str, str, int], Fault]] = {
     "one in five fails": every(5, 500),
     "one in five arrives twice": every(5, "twice"),
