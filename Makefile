@@ -55,7 +55,7 @@ coverage: $(VENV)/.test-$(STAMP)
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
 
 # The tests that take more than a second each (sweeps under kills, full disks, every precision, Hydra's traps), and those that need a
-# browser, a database or others of what `make system` and `make ray` install. They wait often: one worker more than other tests.
+# browser or others of what `make system` and `make ray` install. They wait often: one worker more than other tests.
 slow: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest --numprocesses=3 -m "(slow or system) and not thorough"
 

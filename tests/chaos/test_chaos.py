@@ -259,7 +259,7 @@ ENDED = [
     pytest.param(["driver"], signal.SIGTERM, id="driver-SIGTERM", marks=pytest.mark.thorough),
     pytest.param(["driver", "fork_server"], signal.SIGKILL, id="driver-and-fork-server", marks=pytest.mark.thorough),
     pytest.param(["supervisor"], signal.SIGKILL, id="supervisor", marks=pytest.mark.thorough),
-    pytest.param(["driver", "supervisor"], signal.SIGTERM, id="a-scheduler-ends-all"),
+    pytest.param(["driver", "supervisor"], signal.SIGTERM, id="a-scheduler-ends-all", marks=pytest.mark.thorough),
     pytest.param(["server.py"], signal.SIGKILL, id="server", marks=pytest.mark.thorough),
     pytest.param(["client.py"], signal.SIGKILL, id="client", marks=pytest.mark.thorough),
 ]

@@ -80,13 +80,13 @@ BACKENDS = {
         mark="slow",  # each model is exported by a process of its own
         refuses={"trained_layers": "not applicable: ONNX Runtime runs models, and trains none"},
     ),
-    "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", mark="slow"),
+    "jax": Case("jax", exhaust="__import__('jax').numpy.ones(2**50)", mark="thorough"),
     # A file has batch normalisation in the weights before it.
-    "litert": Case("litert", ("mlp", "lenet5"), mark="slow"),
+    "litert": Case("litert", ("mlp", "lenet5"), mark="thorough"),
     "openvino": Case(
         "openvino",
         exhaust="[ov.Tensor(ov.Type.f32, ov.Shape([2**44])) for ov in [__import__('openvino')]]",
-        mark="slow",  # each model is converted by a process of its own
+        mark="thorough",  # each model is converted by a process of its own
         refuses={"trained_layers": "not applicable: OpenVINO runs models, and trains none"},
     ),
     "numpy": Case("numpy", ("perceptron",), exhaust="__import__('numpy').ones(2**50)"),

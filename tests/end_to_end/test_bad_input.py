@@ -272,7 +272,7 @@ class Colour(torch.nn.Module):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_of_other_inputs_gets_the_dataset_to_choose_once(called: Command, tmp_path: Path) -> None:
     (tmp_path / "colour.py").write_text(COLOUR)
     sweep = ("model.torch._target_=colour.Colour", "metrics=static", "tracking=none")

@@ -167,7 +167,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert "Traceback" not in out + err
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 def test_a_folder_that_is_removed_is_one_message(tmp_path: Path) -> None:
     with running_command(tmp_path, *FAKE, "metrics=latency", "batch_size=range(1,60)", "name=gone") as process:
         record = wait_for(lambda: next(tmp_path.glob("outputs/gone/*/records/*/*.json"), None), process)

@@ -96,7 +96,7 @@ def test_a_metric_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mine/macs_per_param: 3.94 MAC" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(WAITING_S)
 def test_a_sweep_from_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -71,6 +71,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in made}
 
 
+@pytest.mark.thorough
 def test_the_same_records_give_the_same_bytes(twice: tuple[Path, Path]) -> None:
     one, another = map(contents, twice)
     assert list(one) != []

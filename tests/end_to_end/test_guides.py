@@ -106,7 +106,7 @@ def test_a_source_of_ones_own(tmp_path: Path) -> None:
     assert macs == {(name, r): layers * r * 32 * 32 for name, layers in (("shallow", 1), ("deep", 4)) for r in (8, 16)}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("described_here")
 def test_the_commands_can_be_planned(tmp_path: Path) -> None:
     lines = written("models.md", tmp_path)

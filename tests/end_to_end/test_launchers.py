@@ -89,7 +89,7 @@ def basic(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict[
     return sweep(tmp_path_factory.mktemp("basic"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 def test_the_table_and_the_process_of_a_trial_are_those_of_the_basic_launcher(
     tmp_path: Path, launcher: list[str], basic: tuple[pd.DataFrame, dict[str, Any]]
 ) -> None:
@@ -101,7 +101,7 @@ def test_the_table_and_the_process_of_a_trial_are_those_of_the_basic_launcher(
     assert {path.name for path in events.iterdir()} == {"shard-0.jsonl", "shard-1.jsonl"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 def test_no_process_outlives_the_driver(tmp_path: Path, launcher: list[str]) -> None:
     with running_command(tmp_path, *HANGS, *launcher) as process:
         wait_for(lambda: running_trials(tmp_path, "quality") == len(of_kind(tmp_path, "worker")) == 2, process, 150)

@@ -167,6 +167,7 @@ def test_a_tracker_that_is_killed_while_it_sends(
     assert_whole(server.url, folder)
 
 
+@pytest.mark.thorough
 def test_two_that_send_one_sweep_at_once(server: MlflowServer, folder: Path, tmp_path: Path) -> None:
     both = [start_sync(tmp_path, folder, server.url) for _ in range(2)]
     said = [process.communicate(timeout=200)[1] for process in both]
@@ -209,7 +210,7 @@ def test_eight_sweeps_at_once_to_one_new_file(sweep: Callable[[str], Path], tmp_
 
 
 @needs_postgres
-@pytest.mark.system
+@pytest.mark.thorough
 def test_sweeps_at_once_to_one_new_postgres(sweep: Callable[[str], Path], tmp_path: Path) -> None:
     with postgres(tmp_path / "pg") as database:
         uri = database.create("mlflow")

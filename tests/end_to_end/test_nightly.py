@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import getpass
 import json
+import os
 import re
 import shutil
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -243,3 +249,74 @@ def test_mlflow_shows_the_trend_also_of_nights_that_are_gone(nights: Nights) -> 
         order_by=["attributes.start_time"],
     )
     assert [run.data.tags.get("baseline.nightly") for run in sweeps] == [None, "true", None]
+
+
+# A night that cron starts
+
+
+def installed_cron() -> str:
+    """cron's own program; without it this fails, because the recipe is then untested."""
+    cron = shutil.which("cron", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    if cron is None or shutil.which("crontab") is None:
+        pytest.fail("no cron here: make cron installs what this test needs, on Debian, as root")
+    return cron
+
+
+@contextmanager
+def crontab_with(lines: str) -> Iterator[None]:
+    """Add lines to this user's crontab for a while."""
+    before = subprocess.run(["crontab", "-l"], capture_output=True, text=True, check=False)
+    subprocess.run(["crontab", "-"], input=before.stdout + lines, text=True, check=True)
+    try:
+        yield
+    finally:
+        if before.returncode == 0:
+            subprocess.run(["crontab", "-"], input=before.stdout, text=True, check=True)
+        else:
+            subprocess.run(["crontab", "-r"], check=True)
+
+
+@contextmanager
+def running_cron(program: str) -> Iterator[None]:
+    """The daemon, unless it runs already: it then ends at once, as only one may."""
+    daemon = subprocess.Popen([program, "-f"], stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait(10)
+
+
+@pytest.fixture
+def night_by_cron(tmp_path: Path) -> Iterator[Bench]:
+    """A bench whose recipe cron starts at the next minute."""
+    cron = installed_cron()
+    bench = new_bench(tmp_path)
+    recipe = (RECIPES / "nightly.cron").read_text(encoding="utf-8")
+    settings = {key: bench.environment[key] for key in ("SWEEP", "SWEEP_OPTIONS", "PYTHON")}
+    settings["SWEEP_OPTIONS"] += " tracking=none"  # which nights without cron have
+    lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+    # One minute of this year, so that it cannot happen again, whatever becomes of this test.
+    at = datetime.now().astimezone() + timedelta(seconds=70)
+    entry = recipe.replace("0 2 * * *", f"{at.minute} {at.hour} {at.day} {at.month} *").replace(
+        "/srv/bench", str(bench.path)
+    )
+    assert "MAILTO=team@example.org" in recipe
+    entry = entry.replace("MAILTO=team@example.org", 'MAILTO=""')
+    with crontab_with(lines + entry), running_cron(cron):
+        yield bench
+
+
+@pytest.mark.thorough
+def test_the_real_cron_runs_a_night(night_by_cron: Bench) -> None:
+    bench = night_by_cron
+    tag, deadline = bench.path / "outputs" / ".tags" / "nightly", time.monotonic() + 240
+    while not tag.exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    log = bench.path / "outputs" / "nightly.log"
+    assert tag.exists(), log.read_text() if log.exists() else f"cron did not begin for {getpass.getuser()}"
+    # Its last words come after the tag.
+    with (bench.path / "outputs" / ".nightly.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    assert bench.summary.startswith("First run: ")
+    assert bench.log.endswith("0 removed, 0 B freed; 1 kept\n")

@@ -70,7 +70,7 @@ def test_a_program_is_timed_as_by_an_independent_clock(called: Command, tmp_path
     assert found[0.3]["command/user_time"] > 2 * found[0.3]["command/system_time"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory_is_that_of_all_processes_together(called: Command, tmp_path: Path) -> None:
     ran = called(*SHORT, program(tmp_path, ALLOCATE, "{args.mib}"), "args.mib=20,120")
     values = by_axis(ran, "args.mib")
@@ -407,7 +407,7 @@ def recipe(word: str) -> list[str]:
     return arguments
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_recipe_two_scripts(called: Command, tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("import time; time.sleep(0.4)")
     (tmp_path / "new.py").write_text("")

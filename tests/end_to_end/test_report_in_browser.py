@@ -133,7 +133,7 @@ def test_the_slowest_layers_of_one_combination_come_first(visit: Open) -> None:
     assert report.page.locator("#layers-told").inner_text().startswith("No times of layers were measured")
 
 
-@pytest.mark.parametrize("title", ["type", "time"])
+@pytest.mark.parametrize("title", ["type", pytest.param("time", marks=pytest.mark.thorough)])
 def test_layers_sort_by_every_column_and_are_a_tree(visit: Open, title: str) -> None:
     report = visit(with_layers(timed=timed_lenet5()))
     if title != "time":
@@ -190,6 +190,7 @@ def test_a_link_shows_the_same_layers_in_the_same_order_and_back_leads_through_t
     assert layer_titles(report)["time"] == "descending"
 
 
+@pytest.mark.thorough
 def test_two_combinations_side_by_side(visit: Open) -> None:
     report = visit(with_layers(one=lenet5(1), eight=lenet5(8), other=reused()))
     choose_layers(report, chosen="eight", beside="one")

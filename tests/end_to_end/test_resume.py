@@ -121,7 +121,7 @@ def test_a_changed_plan_is_explained(called: Command, tmp_path: Path) -> None:
     assert list(table(folder)["status"]) == ["ok"] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_resumed_search_says_how_many_combinations_it_may_still_choose(called: Command, tmp_path: Path) -> None:
     """Another seed may choose none of those that are measured."""
     search = ("batch_size=range(1,13)", "search.maximize=throughput", "search.sampler=RandomSampler")

@@ -87,6 +87,7 @@ def test_who_does_not_have_the_token_gets_nothing(home: Path) -> None:
     assert not any(path.exists() for path in kept)
 
 
+@pytest.mark.thorough
 def test_a_database_that_came_with_the_folder_names_no_files_elsewhere(home: Path, tmp_path: Path) -> None:
     from mlflow.tracking import MlflowClient
 

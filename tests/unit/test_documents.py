@@ -35,9 +35,7 @@ from sweeprof.results.environment import host_columns
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-PLANNED = (README, ROOT / "docs" / "running.md")
-"""Documents whose sweeps are planned in the slow tests; those of the others in the thorough ones."""
-OTHERS = sorted({*ROOT.glob("docs/*.md"), *PLANNED})
+WITH_SWEEPS = [README, *sorted(ROOT.glob("docs/*.md"))]
 EARLIER = ("resume=", "compare.baseline=tag:", "model.path=net.xml")
 """Overrides that name an earlier sweep, or a file of the reader's own."""
 
@@ -163,9 +161,9 @@ def test_subcommands_have_the_arguments_that_are_written(document: Path, monkeyp
 
 def planned_sweeps() -> Iterator[Any]:
     """The documents whose sweeps are planned here; the others have tests of their own that run them."""
-    for document in OTHERS:
+    for document in WITH_SWEEPS:
         if document.name not in ("models.md", "data.md", "language_models.md", "tutorial.md"):
-            marks = pytest.mark.slow if document in PLANNED else pytest.mark.thorough
+            marks = pytest.mark.slow if document == README else pytest.mark.thorough
             yield pytest.param(document, id=document.name, marks=marks)
 
 

@@ -139,7 +139,7 @@ def test_a_sequence_beside_an_image_of_whole_numbers_keeps_its_axes(backend: Any
 @converting
 @pytest.mark.parametrize(
     "backend",
-    ["tensorflow", *(pytest.param(one, marks=pytest.mark.slow) for one in ("litert", "onnxruntime", "openvino"))],
+    ["tensorflow", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("litert", "onnxruntime", "openvino"))],
 )
 def test_the_first_output_of_a_mapping_is_evaluated_whatever_its_name(backend: str) -> None:
     given = keras.Input((8,))
@@ -158,7 +158,7 @@ def test_types_that_numpy_does_not_have() -> None:
     assert array_of(tf.constant([1.5], tf.bfloat16)).dtype == np.float32
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.parametrize(("backend", "kind"), [("torch", "tf.data"), ("tensorflow", "torch's loader")])
 def test_training(backend: str, kind: str) -> None:
     model = Net() if backend == "torch" else keras_model()
@@ -269,7 +269,7 @@ def test_images_of_different_sizes_in_keras(backend: str) -> None:
     assert predictions(model, data, backend) == predictions(model, data, "tensorflow")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @converting
 def test_the_export_for_all_lengths_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     convert, made = Exporter.convert, list[Exporter]()
@@ -283,7 +283,7 @@ def test_the_export_for_all_lengths_is_made_once(monkeypatch: pytest.MonkeyPatch
     assert [exporter.open_axes for exporter in made] == [(), ((1,), (1,))]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @converting
 @pytest.mark.parametrize("backend", [OnnxruntimeBackend, OpenvinoBackend])
 def test_padded_samples_of_a_sweep(backend: Any, tmp_path: Path) -> None:

@@ -546,13 +546,11 @@ SMALLER = {
     "InceptionV3": (96, 23_851_784),
 }
 """Side of the image, and parameters as documented for 1000 classes."""
-FURTHER = ("EfficientNetV2B0", "MobileNetV3Small", "NASNetMobile", "Xception")
-"""Depthwise convolutions as in MobileNet, at greater depth."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.thorough if name in FURTHER else pytest.mark.slow) for name in SMALLER],
+    [pytest.param(name, marks=pytest.mark.slow if name == "ResNet50" else pytest.mark.thorough) for name in SMALLER],
 )
 def test_further_applications(name: str) -> None:
     """Every product is that of a convolution or a dense layer, by its kernel: an independent sum over the layers."""

@@ -137,7 +137,7 @@ BATCHES = [(np.ones((2, 3), np.float32), np.array([0, 1]))]
 PASSES = ("compute/macs", "latency/forward", "size/artifact_bytes")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize(
     ("build", "backend"), [(torch_linear, "openvino"), (keras_dense, "litert"), (keras_dense, "onnxruntime")]

@@ -74,7 +74,7 @@ def found(request: pytest.FixtureRequest) -> Iterator[tuple[LayerTable, LayerTab
         yield count_file(file, [shape], {}, DEFAULTS), count_layers(module, inputs), model, inputs
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 def test_counts_are_those_of_the_twin_in_torch(found: Any) -> None:
     """Row by row; what the graph does not have are dropouts, second outputs that nobody reads, and counters of batches."""
     ours, twin, *_ = found
@@ -109,7 +109,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert [(row.path, row.call) for row in table.rows] == [(ROOT, 0), ("0", 0), ("1", -1)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_frozen_parameters_and_shared_ones() -> None:
     module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 2))
     module[1].weight = module[0].weight
@@ -118,7 +118,7 @@ def test_frozen_parameters_and_shared_ones() -> None:
     assert (table.params, table.trainable, table.macs) == (16 + 10, 16, 2 * (16 + 16 + 8))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_keywords_and_constants_among_the_arguments() -> None:
     class Scaled(nn.Module):
         def forward(self, x: torch.Tensor, other: torch.Tensor, k: int = 1) -> Any:
@@ -128,7 +128,7 @@ def test_keywords_and_constants_among_the_arguments() -> None:
     np.testing.assert_allclose(np.asarray(outputs(model, x, other=other, k=3)), (x @ other * 3).numpy(), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_recurrent_network_takes_any_length() -> None:
     """torch's exporter notes the example's length behind a GRU, and the run-time would believe it."""
     torch.manual_seed(0)
@@ -229,7 +229,7 @@ def test_the_threads_of_a_session_are_what_is_told(tmp_path: Path) -> None:
 # Graphs for one batch size alone: made where there is no other, and given smaller batches too
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_graph_for_one_batch_size_alone_is_made_for_that() -> None:
     """Where a forward makes a constant of the size."""
 

@@ -53,6 +53,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RESNET = builder("sweeprof.zoo.digits_resnet.torch_model")
 
 
+@pytest.mark.thorough
 def test_a_model_of_pytorch_is_converted_once_for_all_batch_sizes(cache: Path) -> None:
     runner, wanted = backend(cache), expected(RESNET)
     outputs(runner, RESNET)

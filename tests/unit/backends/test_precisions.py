@@ -124,7 +124,7 @@ def test_nothing_to_quantize(tmp_path: Path) -> None:
 HALVES = X.astype(np.float16).astype(np.float32) @ WEIGHT.astype(np.float16).astype(np.float32)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_halves_on_onnxruntime(tmp_path: Path) -> None:
     """A torch module is exported with weights of 16 bits; the model in the caller's hands keeps its own."""
     module = torch.nn.Linear(16, 8).eval()
@@ -212,7 +212,7 @@ def test_static_ranges_of_a_keras_model_with_convolutions(tmp_path: Path) -> Non
     assert 0 < np.abs(run(backend, build, images) - plain).max() < np.ptp(plain) / 5
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize(("precision", "method", "most"), [("fp16", None, 2), ("int8", "dynamic", 1)])
 def test_lower_precisions_of_litert(tmp_path: Path, precision: Any, method: Any, most: int) -> None:

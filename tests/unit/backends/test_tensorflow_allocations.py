@@ -57,7 +57,7 @@ def told() -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_forward_takes_what_its_tensors_do(told: Any) -> None:
     """A graph adds the bias where the product is; eager has both at once."""
     for mode, peak in (("function", WIDE + NARROW), ("xla", WIDE + NARROW), ("eager", 2 * WIDE)):

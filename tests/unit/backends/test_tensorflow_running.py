@@ -315,7 +315,7 @@ def attributes(model: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.parametrize("mode", MODES[:2])
 def test_a_trained_model_is_as_it_was(mode: Any) -> None:
     model = compiled()

@@ -195,7 +195,7 @@ class Chained(keras.Model):  # type: ignore[misc]
         return self.frozen(self.attention(x, x)), self.scale(tf.cast(tokens, tf.float32))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.parametrize("mode", MODES)
 def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: ExecutionMode) -> None:
     model, tokens = Chained(), TOKENS
@@ -212,7 +212,7 @@ def test_recurrent_layers_are_marked_as_a_whole_and_masks_arrive(mode: Execution
     assert all(seconds.forward_self >= 0 for seconds in found.values())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 def test_probes_change_no_result(mode: ExecutionMode) -> None:
     keras.utils.set_random_seed(0)
@@ -312,7 +312,7 @@ class Tangled(keras.Model):  # type: ignore[misc]
         return self.recurrent(tf.stack([x] * 5, axis=1))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_operator_is_counted_in_the_layer_and_phase_that_it_belongs_to(mode: ExecutionMode) -> None:
     found = traced(Tangled(), mode)

@@ -277,7 +277,7 @@ def test_a_mask_that_masks_something_stays() -> None:
         assert loop.run(given).shape == (B, NEW)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_pass_measures_a_generation() -> None:
     names = [
         *("generation/latency", "generation/time_to_first_token", "generation/time_per_token", "generation/kv_cache_bytes"),
@@ -301,7 +301,7 @@ def test_every_pass_measures_a_generation() -> None:
     assert not any(module.__dict__.get("forward") for module in model.modules())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_function_of_ones_own() -> None:
     seen: dict[str, object] = {}
 

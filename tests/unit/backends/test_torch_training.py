@@ -437,7 +437,7 @@ assert "torch._dynamo" in sys.modules
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_import_of_the_compiler_keeps_nothing_alive_that_is_counted() -> None:
     """Shape rules of torch import it when they first run, as in the process of a trial."""
     done = subprocess.run([sys.executable, "-c", COUNTED_TWICE], capture_output=True, text=True, check=True)

@@ -359,7 +359,7 @@ def assert_counted(table: LayerTable, architecture: Architecture) -> None:
     assert (table.macs, table.params) == expected(architecture)
 
 
-@pytest.mark.parametrize("architecture", [*named(ARCHITECTURES), *named([*FURTHER, *NEWER], pytest.mark.slow)])
+@pytest.mark.parametrize("architecture", [*named(ARCHITECTURES), *named([*FURTHER, *NEWER], pytest.mark.thorough)])
 def test_on_shapes_alone(architecture: Architecture) -> None:
     builds = []
 
@@ -373,7 +373,7 @@ def test_on_shapes_alone(architecture: Architecture) -> None:
     assert_counted(table, architecture)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.parametrize(("architecture", "method"), FOR_REAL, ids=[case[0].kind for case in FOR_REAL])
 def test_built_for_real(architecture: Architecture, method: str) -> None:
     torch.manual_seed(0)
@@ -481,7 +481,7 @@ def test_a_training_step_with_a_mask(architecture: Architecture) -> None:
     assert 2 * step.backward_macs == counter.get_total_flops() - forward
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_training_step_that_is_only_estimated_is_built_for_real() -> None:
     """A router's choice has no values on the meta device."""
     architecture = Architecture("switch_transformers", TRANSLATES, SWITCH, translated)

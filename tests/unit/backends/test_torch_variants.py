@@ -284,7 +284,7 @@ def test_quantizing_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
         TorchBackend(precision="int4").load(mixed, "cpu", None)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_torchao_is_quiet() -> None:
     """It says which of its extensions could not be loaded, and which functions of torch are deprecated."""
     code = """
@@ -364,7 +364,7 @@ def test_a_variant_is_counted_like_the_plain_one() -> None:
     assert found.params_bytes == 2 * plain.params
 
 
-@pytest.mark.slow  # importing what compiles takes seconds
+@pytest.mark.slow(rows=1)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.compile itself
 @pytest.mark.parametrize("compiler", ["aot_eager", "openvino"])
 def test_other_compilers(compiler: Compiler) -> None:
@@ -401,7 +401,7 @@ def breaking(breaks: int) -> nn.Module:
     return Applied(forward, layer=nn.Linear(4, 4))
 
 
-@pytest.mark.slow  # importing what compiles takes seconds
+@pytest.mark.slow(rows=1)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.compile itself
 @pytest.mark.parametrize("breaks", [0, 3])
 def test_graph_breaks(breaks: int) -> None:

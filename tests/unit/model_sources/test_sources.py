@@ -258,7 +258,7 @@ def test_ids_of_a_keras_model_are_below_the_rows_of_its_embedding(tmp_path: Path
     assert described.inputs == {"ids": ArraySpec((4,), "int32", high=33), "mask": ArraySpec((4,), "bool", low=1)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.parametrize("name", ["MobileNetV2", "InceptionV3"])
 def test_keras_applications_are_made_for_the_size_that_is_described(name: str) -> None:
     described = keras_applications.inputs(name, {})

@@ -257,7 +257,7 @@ def test_a_partial_node_is_called() -> None:
 # Ten thousand combinations
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ten_thousand_combinations_take_bounded_work() -> None:
     steps = "model.fake.step_s=range(0.001,0.0255,0.001)"
     made = composer([*FAKE, "batch_size=range(1,101)", "backend.slowdown=1.0,2.0,3.0,4.0", steps])

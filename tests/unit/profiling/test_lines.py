@@ -386,8 +386,13 @@ def wrapping(function: Any) -> Any:
     return wrapper
 
 
+def applied(_: None) -> None: ...
+
+
 class Odd:
     """Functions in every wrapping."""
+
+    applied = functools.partial(wrapping(applied), None)  # as accelerate replaces a forward
 
     @wrapping
     @wrapping
@@ -418,7 +423,7 @@ def test_modules_and_classes_nest() -> None:
     assert functions_named([names[1], "json.JSONDecoder.decode"]) == [decode]
 
 
-@pytest.mark.parametrize("name", ["wrapped", "static", "of_class", "property", "cached", "remembered"])
+@pytest.mark.parametrize("name", ["applied", "wrapped", "static", "of_class", "property", "cached", "remembered"])
 def test_wrappings_are_followed_to_the_code(name: str) -> None:
     (found,) = functions_named([f"Odd.{name}"], [Odd])
     assert found.__code__.co_name == name

@@ -170,7 +170,7 @@ os.wait()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(rows=1)
 @pytest.mark.parametrize("framework", [IN_TORCH, IN_TENSORFLOW], ids=["torch", "tensorflow"])
 def test_what_is_added_is_what_the_allocator_gave(framework: str) -> None:
     added, reason, allocated = printed(framework + SESSIONS + ADDED)

@@ -257,7 +257,7 @@ def test_a_set_of_training_wants_a_profiler_that_trains() -> None:
         sweeprof.profile(mlp(), (3, 4), "training", mode="inference")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_functions_to_watch_are_the_callers() -> None:
     made = sweeprof.Profiler(Both(), inputs=(3, 4), functions=["Both._tensors"], protocol=QUICK)
     for one in (made, made.clone(inputs=(2, 4))):

@@ -59,7 +59,7 @@ def short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> 
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("short_limits")
 def test_endless_requests_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_process, "OPEN_S", 8.0)
@@ -118,7 +118,7 @@ def is_begun(folder: Path) -> bool:
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_killed_process_leaves_no_unfinished_database(tracker_environment: None, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     program = f"from sweeprof.tracking.connection import connected; connected({uri!r})"
