@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import timeit
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,34 +116,26 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def found() -> Peaks:
-    return peaks(TorchBackend().peak_settings("cpu"))
-
-
 @pytest.mark.slow
-def test_the_product_is_as_fast_as_torchs_timer_finds_it(found: Peaks) -> None:
+def test_the_product_is_as_fast_as_torchs_timer_finds_it_and_the_copy_as_numpys() -> None:
     """In turns, the best of each: other work slows down single turns by several times."""
+    settings = TorchBackend().peak_settings("cpu")
     timer = Timer("a @ b", globals={"a": torch.randn(1024, 1024), "b": torch.randn(1024, 1024)}, num_threads=1)
-    ours, theirs = [found.flops_per_s], []
-    for _ in range(3):
-        theirs.append(2 * 1024**3 / min(timer.blocked_autorange(min_run_time=0.1).times))
-        ours.append(adapter.product_rate(partial(adapter._product_seconds, CPU, torch.float32)))
-    ratio = max(ours) / max(theirs)
-    print(f"matrix product: {max(ours) / 1e9:.0f} GFLOP/s, {ratio:.2f} of what torch.utils.benchmark finds")
-    assert 0.3 < ratio < 3.5
-
-
-@pytest.mark.slow
-def test_the_copy_is_as_fast_as_numpys(found: Peaks) -> None:
-    assert (found.dtype, found.device, found.threads, found.is_cached) == ("float32", "cpu", 1, False)
-    assert found.ridge == found.flops_per_s / found.bytes_per_s
     size = adapter.copied_bytes_on_host()
     source, target = np.ones(size, np.uint8), np.empty(size, np.uint8)
-    seconds = min(timeit.repeat(lambda: np.copyto(target, source), number=1))
-    ratio = found.bytes_per_s / (2 * size / seconds)
-    print(f"copy: {found.bytes_per_s / 1e9:.1f} GB/s, {ratio:.2f} of what numpy reaches")
-    assert 0.3 < ratio < 3.5
+    ours, products, copies = [], [], []
+    for _ in range(4):
+        ours.append(peaks(settings))
+        products.append(2 * 1024**3 / min(timer.blocked_autorange(min_run_time=0.1).times))
+        copies.append(2 * size / min(timeit.repeat(lambda: np.copyto(target, source), number=1)))
+    found = ours[0]
+    assert (found.dtype, found.device, found.threads, found.is_cached) == ("float32", "cpu", 1, False)
+    assert found.ridge == found.flops_per_s / found.bytes_per_s
+    product = max(one.flops_per_s for one in ours) / max(products)
+    copy = max(one.bytes_per_s for one in ours) / max(copies)
+    print(f"matrix product: {product:.2f} of what torch.utils.benchmark finds; copy: {copy:.2f} of what numpy reaches")
+    assert 0.3 < product < 3.5
+    assert 0.3 < copy < 3.5
 
 
 def test_the_arrays_are_beyond_the_caches_and_within_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
