@@ -524,6 +524,8 @@ def test_axes_that_are_called_like_columns_or_each_others_columns_keep_apart() -
     row = read(measurements(odd))[0]
     expected = {"axis.axis.status": "a", "axis.status": "1", "status": "ok", "axis.combination": "2", "metric": "m"}
     assert {name: row[name] for name in expected} == expected
+    header = csv_text(odd).splitlines()[0]
+    assert header == "axis.axis.status,axis.status,combination,metric,status,reason,m"
 
 
 def test_rounds_are_one_row_each() -> None:
