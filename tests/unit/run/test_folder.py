@@ -17,6 +17,7 @@ import pytest
 from support.command import subcommand
 from support.plans import fake_plan, sweep_folder
 from sweeprof.cli import common
+from sweeprof.config.schema import LimitSettings
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Plan, Trial
 from sweeprof.results.files import write_json
@@ -24,7 +25,15 @@ from sweeprof.results.record import Record, Status
 from sweeprof.run import driver, resume
 from sweeprof.run.locks import driver_lock, work_lock
 from sweeprof.run.reports import SweepLocations, located
-from sweeprof.run.resume import changes_measurement, count_trials, find_sweep, replace_plan, retry_statuses, store_plan
+from sweeprof.run.resume import (
+    changes_measurement,
+    count_trials,
+    find_sweep,
+    replace_plan,
+    retry_statuses,
+    store_plan,
+    with_settings,
+)
 from sweeprof.storage import DRIVER, EventLog, Folder, Jobs, Note, begun, events_of, sweeps
 
 prune = subcommand("prune")
@@ -51,6 +60,11 @@ def new(output: Path, created: datetime) -> Path:
     folder = driver._new_folder(output, planned(created))
     write_json(folder.plan, planned(created).to_dict())
     return folder.path
+
+
+def test_the_folder_of_all_sweeps(tmp_path: Path) -> None:
+    assert Folder(tmp_path / "nightly" / "stamp").output == tmp_path
+    assert Folder(Path("/sweep")).output == Path("/")  # as it is mounted in a container
 
 
 def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
@@ -238,6 +252,25 @@ def test_which_keys_decide() -> None:
     assert not changes_measurement(["resume", *settings])
     assert changes_measurement(["resume", "batch_size"])
     assert changes_measurement(["resume", "sweep@_global_"])
+
+
+def test_limits_that_the_command_line_does_not_name_are_kept() -> None:
+    plan = replace(fake_plan({"a": {}}), limits=LimitSettings(timeout_s=9, memory="2GiB"))
+    new = with_settings(plan, {"limits.memory": "1GiB", "fail_fast": True}, None)
+    assert new == replace(plan, limits=LimitSettings(timeout_s=9, memory="1GiB"), fail_fast=True)
+
+
+def test_a_plan_none_of_whose_combinations_was_measured_is_refused(tmp_path: Path) -> None:
+    old, new = fake_plan({"a": {}, "b": {}}), fake_plan({"b": {}, "c": {}})
+    folder = sweep_folder(tmp_path, old)
+    Record("s1", "ca", "analysis", "ok").write(folder.records)
+    with pytest.raises(UserError, match="has no results that belong to this plan"):
+        replace_plan(folder, old, new)
+    Record("s1", "cb", "analysis", "ok").write(folder.records)
+    assert replace_plan(folder, old, new)[1] == [
+        "1 combination is new, 1 is gone.",
+        "1 of 2 combinations with results belong to the new plan.",
+    ]
 
 
 def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> None:
