@@ -225,6 +225,9 @@ def test_the_report_leads_to_files_that_are_there(tmp_path: Path) -> None:
     assert links["trace.json.gz"] == "artifacts/ca/trace.json.gz"
     assert {"lines_time.txt", "layers.html", "operators.csv", "memory/timeline.csv"} <= set(links)
     assert all((tmp_path / href).is_file() for href in links.values())
+    rows = {name: (tmp_path / href).read_text("utf-8").count("\n") - 1 for name, href in links.items() if "csv" in name}
+    memory = {"memory/timeline.csv": 3000, "memory/layers.csv": 40, "memory/tensors.csv": 40}
+    assert rows == {"layers.csv": len(lenet5(8).rows), "operators.csv": 40, **memory}
     assert "ui.perfetto.dev" in next(file["hint"] for file in one["files"] if file["name"] == "trace.json.gz")
 
 
