@@ -214,6 +214,13 @@ THREE_SIDES = in_rounds(
     *(("ort", n, 0.5, 1) for n in (1, 2)),
 )
 MODES = swept([({"mode": "inference"}, timed(1e-3)), ({"mode": "training"}, timed(4e-3, name=STEP))], {})
+MODES_OF_TWO = swept(  # the forward of training is the fastest of all
+    [
+        *(({"mode": "inference", "threads": n}, [timed(5e-3 * n)]) for n in (1, 2)),
+        *(({"mode": "training", "threads": n}, [timed(1e-3 * n), timed(4e-3 * n, name=STEP)]) for n in (1, 2)),
+    ],
+    {},
+)
 STEPS = swept(
     [({"backend": b, "mode": "training"}, timed(t, name=STEP)) for b, t in (("torch", 1.0), ("jax", 3.0))],
     {"backend": "torch"},
@@ -266,6 +273,7 @@ CASES: dict[str, Comparison] = {
     "no baseline": swept([({"batch_size": n}, timed(n / 1e3)) for n in (2, 1)], {}),
     "counts": swept([({"n": n}, measured("params/total", value)) for n, value in ((1, 40), (2, 30))], {}),
     "inference and training": MODES,
+    "inference and training, two of each": MODES_OF_TWO,
     "training": STEPS,
     "sides of two axes": PRECISIONS,
     "counts and a baseline": of_models(a=measured("params/total", 10), b=measured("params/total", 30)),
@@ -276,6 +284,7 @@ CASES: dict[str, Comparison] = {
     "throughput of three sides": of_rates({"torch": [1000, 1000], "jax": [2000, 2000], "ort": [500, 500]}),
     "since: one slower": since(FOUR, of_backends({"torch": [1.3, 1, 1, 1]})),
     "since: two slower, one faster": since(FOUR, of_backends({"torch": [1.12, 1.15, 0.5, 1]})),
+    "since: one slower, two faster": since(FOUR, of_backends({"torch": [1.3, 0.8, 0.5, 1]})),
     "since: the same": since(FOUR, FOUR),
     "since: not certain": since(FOUR, of_backends({"torch": [1, 9, 1, 1]}, rounds=1)),
     "since: results that are gone": since(FOUR, of_backends({"torch": [1, "oom", "oom"]})),
