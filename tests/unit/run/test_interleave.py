@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ import pytest
 from support.plans import fake_plan, read_records, sweep_folder
 from sweeprof.measuring.timing import InterleavedRun, State, Timing
 from sweeprof.plan.plan import Plan
+from sweeprof.processes import Connection
 from sweeprof.results.record import Record
 from sweeprof.run import fork_server
 from sweeprof.run.interleave import Coordinator, InterleavedParticipant, ProcessExit, Request, joined
@@ -102,6 +104,13 @@ def test_it_ends_for_all_when_one_has_used_up_its_time() -> None:
     log = Log()
     hold({"a": log.player("a", 3, "spent"), "b": log.player("b", 8)})
     assert len(log.done) == 2 + 2 * 3 + 2
+
+
+def test_who_has_lost_the_connection_ends_instead_of_taking_samples_for_ever() -> None:
+    own, other = socket.socketpair()
+    other.close()
+    with own, pytest.raises(SystemExit, match="its connection to the shard is gone"):
+        InterleavedParticipant(Connection(own), InterleavedRun("d1", ())).ready(1.0)
 
 
 def interleaved_plan(
