@@ -19,6 +19,7 @@ from sweeprof.passes.quality import Quality
 from sweeprof.plan.comparing import QUALITY, compares_outputs, metrics_of_precisions
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan
 from sweeprof.report import terminal
+from sweeprof.report.columns import rounds_text
 from sweeprof.report.explore import page_data
 from sweeprof.report.summary import environment_items, sections
 from sweeprof.results.compared_rows import Comparison, Row
@@ -89,7 +90,7 @@ def test_what_is_missing_is_the_reason_and_the_rest_is_kept(tmp_path: Path, gold
     for name, records in LEFT.items():
         rounds = 1 + max((record.round for record in records), default=0)
         (row,) = compared(tmp_path / name, fake_plan({"a": {}}, rounds=rounds), records).rows
-        lines.append(f"{name}: {row.status}{', incomplete' * row.is_incomplete}: {row.reason}")
+        lines.append(f"{name}: {row.status}{', incomplete' * row.is_incomplete} ({rounds_text(row)}): {row.reason}")
         for metric, cell in row.cells.items():
             lines.append(f"  {metric}: {cell.measurement.value}, {cell.measurement.reason}")
         written = {path.name for path in (tmp_path / name / "records").rglob("*.json")}
