@@ -243,6 +243,3 @@ def test_the_namespace_tree() -> None:
     lines = mynet().namespace_tree().splitlines()
     assert lines[:2] == ["MyNet", "    forward_cost                   ---> 66"]
     assert "        MyNet.linear1" in lines
-
-
-# Measured
