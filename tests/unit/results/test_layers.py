@@ -117,7 +117,8 @@ class TestFrames:
         assert root["forward_mean_s"] == pytest.approx(statistics.mean(kept) + 2 * QUICK)
         assert of_call(slow_at_first().to_frame(inclusive=False), ROOT)["forward_mean_s"] == pytest.approx(QUICK)
         summary = slow_at_first().summary
-        assert (summary.repeats, summary.forward.plain_s) == (5, pytest.approx(3e-4 + 2 * QUICK))
+        assert summary.repeats == 5
+        assert summary.forward.plain_s == pytest.approx(3e-4 + 2 * QUICK)
         assert slow_at_first().seconds[1].forward == pytest.approx(3e-4)
         assert slow_at_first().with_warmup(0).seconds[1].forward > 1e-2
 
