@@ -431,6 +431,16 @@ def test_above_the_limit_the_entry_used_longest_ago_is_removed(tmp_path: Path) -
     assert names(tmp_path) == {"large"}
 
 
+def test_an_entry_used_while_the_clock_was_ahead_counts_as_used_now(tmp_path: Path) -> None:
+    cache, samples = Cache(tmp_path, 3 * 4096), [np.ones(1000, np.float32)]
+    for key, seconds in (("ahead", 10**6), ("after", 1)):
+        written(cache, samples, key)
+        moment = time.time() + seconds
+        os.utime(tmp_path / "entries" / key / "entry.json", (moment, moment))
+    written(cache, samples, "new")
+    assert names(tmp_path) == {"after", "new"}
+
+
 def test_a_wait_for_another_process_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
