@@ -104,6 +104,15 @@ def test_a_container_is_python_too() -> None:
     assert by_text(seen)["input = module(input)"].hits == 2 * seen.steps
 
 
+def test_functions_of_any_layer_are_watched_by_the_name_of_its_class() -> None:
+    class Local(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    seen = watch(nn.Sequential(nn.Linear(4, 4), Local(), Local()), torch.zeros(1, 4), functions=("Local.forward",))
+    assert by_text(seen)["return x + 1"].hits == 2 * seen.steps
+
+
 def test_what_does_not_run_as_written_is_not_supported() -> None:
     from torch._dynamo import OptimizedModule
 
