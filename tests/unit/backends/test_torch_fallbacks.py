@@ -117,10 +117,8 @@ class Touchy(nn.Module):
         self.when, self.needs_values = when, needs_values
         self.seen: dict[str, Any] = {}
         left = iter(range(calls))
-        raised: list[BaseException] = []
         # A profiler puts back what a model holds, but not a function's.
         self.is_over: Callable[[], bool] = lambda: next(left, None) is None
-        self.raised: Callable[[], list[BaseException]] = lambda: raised
         self.attention.eval()
         self.norm.weight.requires_grad_(False)
         self.linear.weight.grad = torch.ones(4, 4)
@@ -145,7 +143,6 @@ class Touchy(nn.Module):
         return y
 
     def fail(self, error: BaseException) -> None:
-        self.raised().append(error)
         raise error
 
 
@@ -184,10 +181,11 @@ def test_a_model_is_left_as_it_was_found(
         batches=Data.of(None),
     )
     is_refused = variant.get("precision") == "int8" and mode == "training"
-    raises: Any = pytest.raises(sweeprof.Unsupported) if is_refused else suppress(ArithmeticError, KeyboardInterrupt)
+    raises: Any = suppress(KeyboardInterrupt)
+    if is_refused or when == "forward":
+        raises = pytest.raises(sweeprof.Unsupported if is_refused else ArithmeticError)
     with undisturbed(model, "versions"), raises:  # a step of training writes the weights back
         session.run(name)
-    assert is_refused or when != "forward" or model.raised()
     assert not torch._C._autograd._profiler_enabled()
     assert torch.backends.mha.get_fastpath_enabled()
 
