@@ -390,7 +390,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
     model = SavedModel(str(folder / "exported"))
-    before = model.get_weights()
+    before, answers = model.get_weights(), np.load(folder / "outputs.npy")
+    np.testing.assert_allclose(model(DIGITS), answers, atol=1e-5)
     data = [(DIGITS, np.array([3, 4]))]
     settings: dict[str, Any] = {"mode": "training", "loss": "cross_entropy", "protocol": SHORT}
     profiler = sweeprof.Profiler(model, data, optimizer=lambda _: keras.optimizers.SGD(0.5), **settings)
@@ -404,7 +405,7 @@ def test_a_saved_model_is_profiled_and_trained_as_it_is(folder: Path) -> None:
     ) as step:
         step.backward(step.forward())  # type: ignore[union-attr]
         step.update()  # type: ignore[union-attr]
-    assert not np.allclose(model(DIGITS), np.load(folder / "outputs.npy"))  # what is trained is what is run
+    assert not np.allclose(model(DIGITS), answers)  # what is trained is what is run
 
 
 class Two(tf.Module):  # type: ignore[misc]
@@ -645,5 +646,9 @@ def test_the_update_of_a_step_has_its_time(mode: Mode) -> None:
         if "update" in timing.phases:
             break
     assert sum(timing.phases["update"]) > 0.05 * sum(timing.samples)
-    if mode != "eager":  # a graph tells the times of its phases
+    assert timing.compiles == (mode != "eager")
+    if mode == "eager":
+        assert timing.trace_s is None
+    else:  # a graph tells the times of its phases, and takes longer to make than to run
+        assert min(timing.samples) < timing.trace_s < timing.first_step_s
         assert list(map(sum, zip(*timing.phases.values(), strict=True))) == pytest.approx(timing.samples, rel=1e-6)
