@@ -528,6 +528,8 @@ def test_a_precision_that_there_is_not() -> None:
     with pytest.raises(UserError, match="'bf61' is not a precision") as raised:
         TorchBackend(precision="bf61").load(lenet5, "cpu", 1)  # type: ignore[arg-type]
     assert raised.value.problems[0].nearest == "bf16"
+    with pytest.raises(UserError, match=r"'autocats' is not a method of a precision\. Did you mean 'autocast'\?"):
+        TorchBackend(precision="bf16", precision_method="autocats").load(lenet5, "cpu", 1)  # type: ignore[arg-type]
 
 
 def test_settings_of_inductor_that_a_compilation_restored_are_not_listed() -> None:
