@@ -210,10 +210,13 @@ def test_requests_at_the_same_time(tmp_path: Path) -> None:
 
 def test_times_belong_to_modules_and_add_up(tmp_path: Path) -> None:
     model, batch = loaded(product(tmp_path), array(512, 8))
-    times = OpenvinoBackend().layer_times(model, Work(batch), SHORT)
-    (whole,) = times.forward.plain
+    covered = []
+    for _ in range(10):  # other work lengthens single steps of ten microseconds
+        times = OpenvinoBackend().layer_times(model, Work(batch), SHORT)
+        (whole,) = times.forward.plain
+        covered.append(sum(call.forward[0] for call in times.calls) / whole)
     assert "net.dense" in {call.path for call in times.calls}
-    assert sum(call.forward[0] for call in times.calls) <= whole * 1.1
+    assert min(covered) <= 1.1
     rows = OpenvinoBackend().operators(model, Work(batch)).rows
     dense = next(row for row in rows if row.path == "net.dense" and row.flops)
     assert dense.flops == 2 * 512 * 8 * 4 + 2 * 512 * 4  # with its bias and the activation that is fused into it
