@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from support.command import run_command
 from support.planning import planned, write_configs
 from sweeprof.config.override_syntax import frozen
 from sweeprof.errors import UserError
@@ -248,3 +249,29 @@ def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, see
     for combination in random.Random(seed).sample(plan.combinations, min(2, len(plan.combinations))):
         (again,) = planned(shlex.split(combination.command)[5:], folder).combinations
         assert again.id == combination.id, combination.command
+
+
+RECORDER = """
+import json
+from sweeprof.backends.fake import FakeModel
+from sweeprof.targets import storable
+def make(**given):
+    with open("got.jsonl", "a") as file:
+        file.write(json.dumps(storable(given)) + "\\n")
+    return FakeModel()
+"""
+
+
+@pytest.mark.slow
+def test_a_model_gets_what_hydra_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a real run of a sweep whose model is built by a function that notes its arguments."""
+    for name, content in FILES.items():
+        monkeypatch.setitem(FILES, name, content.replace("builtins.dict", "recorder.make"))
+    arguments, files, points, _ = generated(1000)
+    folder = write_configs(tmp_path / "conf", files)
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    expected = [parts["model"]["fake"] for parts, _ in composed_by_hydra(folder, points)]
+    ran = run_command(tmp_path, "--config-dir", "conf", *arguments)
+    assert ran.code == 0, ran.err
+    got = [restored(json.loads(text)) for text in (tmp_path / "got.jsonl").read_text().splitlines()]
+    assert {frozen({"_target_": "recorder.make", **one}) for one in got} == {frozen(one) for one in expected}
