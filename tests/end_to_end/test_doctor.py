@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from support.command import Ran, call_module
-from sweeprof.doctor import Advice, Finding
 from sweeprof.run import locks
 from sweeprof.run.locks import Holder, HostLock
 
@@ -55,9 +54,8 @@ def test_everything_is_looked_at(tmp_path: Path) -> None:
 def test_the_quick_one_tests_no_backend_and_waits_and_strict_fails_where_something_distorts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advice = Advice("close other programs", "ps")
-    busy_host = Finding("Load", "processors busy with other things", "3.0 of 4", None, advice, distorts=True)
-    monkeypatch.setattr("sweeprof.doctor.interference", lambda: [busy_host])
+    seen = {"busy": psutil.cpu_count(), "top": [], "throttled": 0, "overheated": 0}
+    monkeypatch.setattr("sweeprof.results.environment.between", lambda *_: seen)
     let_go = threading.Event()
     busy = threading.Thread(target=partial(_busy, let_go))
     busy.start()

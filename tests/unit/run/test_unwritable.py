@@ -93,3 +93,5 @@ def test_errors_of_other_places_are_not_taken_for_the_sweeps_disk(tmp_path: Path
     assert unwritable(OSError(30, "Read-only file system"), tmp_path) == "is read-only"
     assert unwritable(OSError(28, "No space left on device", "/other"), tmp_path) == "is full"
     assert unwritable(ValueError(), tmp_path) is None
+    replaced = NotADirectoryError(20, "Not a directory", str(tmp_path / "records"))
+    assert unwritable(replaced, tmp_path) == "was removed"
