@@ -252,26 +252,26 @@ def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, see
 
 
 RECORDER = """
-import json
+import pickle
 from sweeprof.backends.fake import FakeModel
-from sweeprof.targets import storable
 def make(**given):
-    with open("got.jsonl", "a") as file:
-        file.write(json.dumps(storable(given)) + "\\n")
+    with open("got.txt", "a") as file:
+        print(pickle.dumps(given).hex(), file=file)
     return FakeModel()
 """
 
 
-@pytest.mark.slow
-def test_a_model_gets_what_hydra_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow(rows=1)
+@pytest.mark.parametrize("seed", [1005, 1537])
+def test_a_model_gets_what_hydra_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """In a real run of a sweep whose model is built by a function that notes its arguments."""
     for name, content in FILES.items():
         monkeypatch.setitem(FILES, name, content.replace("builtins.dict", "recorder.make"))
-    arguments, files, points, _ = generated(1000)
+    arguments, files, points, _ = generated(seed)
     folder = write_configs(tmp_path / "conf", files)
     (tmp_path / "recorder.py").write_text(RECORDER)
     expected = [parts["model"]["fake"] for parts, _ in composed_by_hydra(folder, points)]
     ran = run_command(tmp_path, "--config-dir", "conf", *arguments)
     assert ran.code == 0, ran.err
-    got = [restored(json.loads(text)) for text in (tmp_path / "got.jsonl").read_text().splitlines()]
+    got = [pickle.loads(bytes.fromhex(line)) for line in (tmp_path / "got.txt").read_text().split()]
     assert {frozen({"_target_": "recorder.make", **one}) for one in got} == {frozen(one) for one in expected}
