@@ -99,6 +99,8 @@ def test_the_table_and_the_process_of_a_trial_are_those_of_the_basic_launcher(
     assert seen == basic[1]
     (events,) = tmp_path.glob("outputs/own/*/events")
     assert {path.name for path in events.iterdir()} == {"shard-0.jsonl", "shard-1.jsonl"}
+    waits = [event for event in events_of(tmp_path) if event["event"] == "waiting"]
+    assert {event["for"] for event in waits} <= {None}, "of one sweep nothing is said: its other shard is seen at work"
 
 
 @pytest.mark.slow(rows=1)

@@ -95,13 +95,14 @@ def test_every_time_has_a_verdict_from_three_rounds(rows: list[dict[str, Any]]) 
     assert all(cell["ratio_interval"] for cell in cells)
 
 
-def test_records_are_complete(records: list[dict[str, Any]]) -> None:
+def test_records_are_complete(records: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     assert Counter(r["pass"] for r in records) == {"analysis": 12, "memory": 12, "quality": 12, "timing": 36}
+    commands = {row["combination_id"]: row["command"] for row in rows}
     for record in records:
         assert record["schema_version"] == 2
         assert record["status"] == "ok"
         assert {"host", "cpu", "memory_bytes", "threads", "load", "versions"} <= set(record["environment"])
-        assert record["command"].startswith("python -m sweeprof ")
+        assert record["command"] == commands[record["combination_id"]]
 
 
 def test_the_folder_holds_what_was_promised(folder: Path) -> None:
