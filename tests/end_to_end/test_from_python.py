@@ -163,7 +163,11 @@ def test_classes_of_a_module_of_ones_own(tmp_path: Path) -> None:
         settings: dict[str, Any] = {**FAKE, "backend": "torch", "metrics": "static", "dataset.shape": [16], **locks}
         del settings["model"]
         axes = {"model": [own_nets.Wide, own_nets.deep], "model.torch.width": [8, 16]}
-        comparison = sweeprof.sweep(axes, progress=False, **settings)
+        bars: list[tuple[str, int, int]] = []
+        patch.setattr("sweeprof.text.StatusLine.can_show", lambda self: True)  # as on a terminal
+        patch.setattr("sweeprof.text.StatusLine.show", lambda self, *shown: bars.append(shown))
+        comparison = sweeprof.sweep(axes, **settings)
+    assert {total for _, _, total in bars} == {4}, "a bar shows how far the sweep is"
     params = [row.cells["params/total"].measurement.value for row in comparison.rows]
     assert [row.axes["model"] for row in comparison.rows] == ["Wide", "Wide", "deep", "deep"]
     assert params == [17 * 8, 17 * 16, 17 * 8 + 4 * 8 + 4, 17 * 16 + 4 * 16 + 4]
