@@ -184,6 +184,8 @@ MISTAKES = (
     (f"{SMALL} model.fake=5", "model.fake: 5 is not a builder"),
     ("model.torch._target_=nope.Net", "model.torch._target_: 'nope.Net' cannot be imported"),
     ("model.torch.pretraind=false", "model.torch: 'pretraind' is not an argument of sweeprof.zoo.lenet5.torch_model. Did you mean"),
+    # A key of another choice is taken for no key that is called alike.
+    ("metrics.functions=foo", "metrics.functions: 'foo' is given to a key that does not exist. Known: "),
     (
         f"{FAKE} compare.baseline=last 'compare.thresholds={{latncy: 0.1}}' compare.pareto=[latency] "
         "'compare.constraints=[\"latency < 5 mss\"]'",

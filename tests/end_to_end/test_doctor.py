@@ -54,7 +54,7 @@ def test_everything_is_looked_at(tmp_path: Path) -> None:
 def test_the_quick_one_tests_no_backend_and_waits_and_strict_fails_where_something_distorts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = {"busy": psutil.cpu_count(), "top": [], "throttled": 0, "overheated": 0}
+    seen: dict[str, Any] = {"busy": psutil.cpu_count(), "top": [], "throttled": 0, "overheated": 0}
     monkeypatch.setattr("sweeprof.results.environment.between", lambda *_: seen)
     let_go = threading.Event()
     busy = threading.Thread(target=partial(_busy, let_go))

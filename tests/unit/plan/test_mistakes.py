@@ -46,9 +46,6 @@ MISTAKES = (
     (f"{FAKE} dataset=npz dataset.path=a.npz dataset.layout=last", "dataset.layout: 'last' is not"),
     (f"{FAKE} dataset=npz dataset.path=a.npz dataset.inputs=z", "a.npz has no array 'z', but x, y"),
     (f"{FAKE} dataset=torch dataset.source._target_=nowhere.Data", "dataset.source._target_: 'nowhere.Data' cannot be"),
-    # A key of another choice is taken for no key that is called alike
-    (f"{FAKE} metrics.functions=foo", "metrics.functions: 'foo' is given to a key that does not exist. Known: "),
-
     # Settings of backends
     (
         "backend=torch,onnxruntime backend.precison=fp32,bf16",
