@@ -31,7 +31,9 @@ SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
 ID_WIDTH = 13
 """Characters of a combination's id."""
 TRIAL_S = 0.15
-"""Typical duration of a trial beside what its protocol requests."""
+"""Typical duration of a trial of a small model beside what its protocol requests."""
+TRACED_TRIAL_S = {"tensorflow": 0.5, "jax": 1.4}
+"""The same, by framework, where every process traces and compiles the model."""
 IMPORT_S = 3.0
 """Typical duration of the imports of frameworks, which are imported side by side."""
 START_AND_END_S = 3.0
@@ -74,7 +76,7 @@ def predicted_work(
                 count = min(count, most)
             left = sum(is_left(Trial(combination.id, name, number)) for number in range(count))
             trials += weight * left
-            seconds += weight * left * TRIAL_S
+            seconds += weight * left * TRACED_TRIAL_S.get(combination.config["backend"]["framework"], TRIAL_S)
             if pass_named(name).kind == "rounds":
                 seconds += weight * left * (protocol["warmup_s"] + least_s)
     return PredictedWork(round(trials), START_AND_END_S + IMPORT_S + seconds)

@@ -152,7 +152,6 @@ def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, building_s: float, *
     return Seen(folder / "seen.jsonl")
 
 
-@pytest.mark.thorough
 def test_a_users_model_has_the_same_weights_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = ("dataset=synthetic", "dataset.shape=[64]", "metrics.select=[latency/forward]")
     slow = measured(tmp_path / "slow", monkeypatch, 1.1, *NETS, *data)

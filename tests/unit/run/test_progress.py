@@ -57,6 +57,10 @@ def test_the_duration_is_that_of_the_protocol() -> None:
     lines = printed(plan_of("a", "b"))
     assert lines["trials"] == "8 in 1 shard"
     assert lines["about"] == f"{ONCE_S + 2 * (ANALYSIS_S + 3 * ROUND_S):.0f} s, by the protocol"
+    traced = plan_of("a", rounds=20)
+    config = {**traced.combinations[0].config, "backend": {"framework": "jax"}}
+    traced = dataclasses.replace(traced, combinations=(dataclasses.replace(traced.combinations[0], config=config),))
+    assert printed(traced)["about"] == f"{ONCE_S + 20 * 1.5 + 21 * 1.4:.0f} s, by the protocol"  # each process compiles
 
 
 def test_verdicts_that_stop_the_rounds_give_a_span() -> None:
