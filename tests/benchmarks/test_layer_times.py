@@ -226,8 +226,12 @@ def test_our_probes_cost_least_and_our_parts_add_up_best(made: Made, steps: int,
         module = made.make().train(phase == "backward")
         models = {name: copy.deepcopy(module) for name in taken}
         for _ in range(TURNS):
-            for name, watch in taken.items():
-                pairs.setdefault(name, []).extend(watch(models[name], given, steps))
+            for name, watch in list(taken.items()):
+                try:
+                    pairs.setdefault(name, []).extend(watch(models[name], given, steps))
+                except TypeError as error:  # moduleprofiler, of a model with a module that is never called
+                    print(f"\n{name} fails: {error}")
+                    del taken[name], pairs[name]
     print(f"\n{made.name}, {phase} over that without a profiler{'with probes':>14}{'sum of parts':>14}")
     whole: dict[str, float] = {}
     parts: dict[str, float] = {}
