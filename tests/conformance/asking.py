@@ -63,8 +63,8 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in FURTHER:
         yield name, {"task": "run_pass", "pass": name, "config": config}
     training = {"mode": "training", "training": {"optimizer": "adam", "loss": "cross_entropy"}}
-    # As many samples as it takes for a phase to be seen on a busy machine, where a small step is all overhead.
-    yield "trained", {"task": "run_pass", "pass": "timing", "config": {**config_of(case, 256), **training}}
+    # As many samples as make the smallest phase of every backend a seventh of the step: less is not seen on a busy machine.
+    yield "trained", {"task": "run_pass", "pass": "timing", "config": {**config_of(case, 64), **training}}
     yield "trained_layers", {"task": "run_pass", "pass": "layer_times", "config": {**config, **training}}
     threaded = copy.deepcopy(config)
     threaded["backend"]["threads"] = 3
