@@ -152,7 +152,10 @@ class BackendSettings:
 class DeviceSettings:
     """The device that runs the model."""
 
-    type: str = _key("cpu", "cpu, cuda (the first GPU that no other sweep uses), or a specific GPU such as cuda:1.")
+    type: str = _key(
+        "cpu",
+        "cpu, cuda (the first GPU that no other sweep uses), a specific GPU such as cuda:1, or PyTorch's xpu or mps.",
+    )
 
 
 @dataclass
